@@ -1,0 +1,150 @@
+"""stack up, down, status, doctor: the cluster on this machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+import click
+
+from ops.cli.output import note, say, say_json, table
+from ops.cli.root import Session, json_option, pass_session
+
+
+@click.command()
+@click.option(
+    "--brokers", type=click.IntRange(1, 3), help="1 (default) or 3, with replication 3 and min.insync 2."
+)
+@json_option
+@pass_session
+def up(session: Session, brokers: int | None, as_json: bool) -> None:
+    """Start the stack on this machine and wait until all of it answers.
+
+    One supervisor owns a real Kafka broker (three with --brokers 3), a real ZooKeeper and the HTTP service
+    with the schema registry. Ports are free ones, remembered in the data folder. Started again, it only
+    says that it runs. Data survives `stack down` and kill -9.
+
+    \b
+    Example:
+      stack up
+      stack up --brokers 3
+    """
+    from ops.cluster import control
+    from stack.settings import read_endpoints
+
+    if brokers == 2:
+        raise click.BadParameter("a quorum needs 1 or 3 brokers", param_hint="--brokers")
+    begun = time.monotonic()
+    control.up(session.settings, brokers, note)
+    endpoints = read_endpoints(session.settings)
+    if as_json:
+        say_json({"name": session.settings.name, "data": str(session.settings.data), **asdict(endpoints)})
+        return
+    say(f"stack {session.settings.name!r} is up ({time.monotonic() - begun:.1f} s)")
+    table(
+        ["", ""],
+        [
+            ["kafka", endpoints.kafka],
+            ["zookeeper", endpoints.zookeeper],
+            ["http", endpoints.http],
+            ["data", session.settings.data],
+        ],
+    )
+
+
+@click.command()
+@json_option
+@pass_session
+def down(session: Session, as_json: bool) -> None:
+    """Stop the stack on this machine. All data stays for the next `stack up`.
+
+    \b
+    Example:
+      stack down
+    """
+    from ops.cluster import control
+
+    ran = control.down(session.settings, note)
+    if as_json:
+        say_json({"stopped": ran})
+    else:
+        say(
+            f"stack {session.settings.name!r} is down"
+            if ran
+            else f"stack {session.settings.name!r} was not running"
+        )
+
+
+@click.command()
+@json_option
+@pass_session
+def status(session: Session, as_json: bool) -> None:
+    """Show what runs: state, pid, port, uptime, memory, and where data and logs are.
+
+    \b
+    Example:
+      stack status --json
+    """
+    from ops.cluster import control
+    from stack.model.duration import format_duration, format_size
+
+    settings = session.settings
+    services = control.status(settings)
+    if as_json:
+        rows = [asdict(service) for service in services]
+        say_json({"name": settings.name, "data": str(settings.data), "running": bool(rows), "services": rows})
+        return
+    say(f"stack {settings.name!r}, data in {settings.data}")
+    if not services:
+        say("not running; start it with `stack up`")
+        return
+    table(
+        ["service", "state", "pid", "port", "uptime", "memory", "restarts"],
+        [
+            [
+                service.name,
+                service.state,
+                service.pid,
+                service.port or "",
+                format_duration(int(service.uptime_s) * 1000) if service.uptime_s is not None else "",
+                format_size(service.memory_bytes) if service.memory_bytes else "",
+                service.restarts,
+            ]
+            for service in services
+        ],
+        right=["pid", "port", "uptime", "memory", "restarts"],
+    )
+    for service in services:
+        if service.reason:
+            say(f"{service.name}: {service.reason}")
+
+
+@click.command()
+@json_option
+@pass_session
+def doctor(session: Session, as_json: bool) -> None:
+    """Check Java, packages, settings, disk, ports, clock and clients; say what to do for each fault.
+
+    Exit code 1 if there is a fault.
+
+    \b
+    Example:
+      stack doctor
+    """
+    from ops.cluster.doctor import examine
+
+    signs = {"ok": "=", "warning": "?", "fault": "!"}
+    findings = []
+    for finding in examine(session.config):
+        findings.append(finding)
+        if not as_json:
+            say(f"{signs[finding.level]} {finding.subject:<11} {finding.text}")
+            if finding.hint:
+                say(f"              {finding.hint}")
+    if as_json:
+        say_json([asdict(finding) for finding in findings])
+    if any(finding.level == "fault" for finding in findings):
+        raise click.exceptions.Exit(1)
+
+
+COMMANDS = (up, down, status, doctor)

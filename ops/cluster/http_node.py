@@ -1,0 +1,45 @@
+"""Our HTTP service as a child process: the schema registry and the routes beside it."""
+
+from __future__ import annotations
+
+import http.client
+import sys
+
+from ops.cluster.layout import Layout
+from ops.cluster.ports import HOST
+from ops.cluster.processes import mark
+from ops.cluster.service import Service
+from stack.settings import Settings
+
+NAME = "http"
+
+
+def http_service(layout: Layout, settings: Settings, port: int) -> Service:
+    """The service on the loopback; it waits for Kafka by itself, so that all children start at once."""
+    place = ["--config", str(settings.file)] if settings.file else ["--root", str(settings.root)]
+    command = [sys.executable, "-m", "ops.service", mark(layout.data, NAME), *place, "--port", str(port)]
+    log = layout.logs / "http.log"
+    return Service(
+        NAME, port, command, log, lambda: None, lambda: answers_health(port), _explain, patience_s=5.0
+    )
+
+
+def answers_health(port: int) -> bool:
+    """Whether the service and what it stands on answer."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _explain(tail: str) -> str | None:
+    if "address already in use" in tail.lower():
+        return "its port was taken by another process; run `stack up` again, or name a port in stack.toml"
+    for line in reversed(tail.splitlines()):
+        if line.startswith("feedstack: "):
+            return line.removeprefix("feedstack: ")
+    return None

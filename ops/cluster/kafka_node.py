@@ -1,0 +1,177 @@
+"""One KRaft broker (and controller) as a child process."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from ops.cluster.files import write_atomically
+from ops.cluster.java import Java
+from ops.cluster.layout import Cluster, Layout
+from ops.cluster.logging_conf import log4j_properties
+from ops.cluster.ports import HOST
+from ops.cluster.processes import mark
+from ops.cluster.service import Service
+from stack.errors import ClusterFault
+
+# Written by us after Kafka's format tool has ended well: a folder without it is half made.
+_FORMATTED = ".feedstack-formatted"
+_FORMAT_LIMIT_S = 60
+
+
+def broker_name(node: int) -> str:
+    return f"kafka-{node}"
+
+
+def controller_name(node: int) -> str:
+    return f"kafka-{node}-controller"
+
+
+def kafka_service(
+    layout: Layout, java: Java, jars: Path, cluster: Cluster, *, node: int, heap_bytes: int
+) -> Service:
+    """Broker `node` of the cluster; every node is broker and controller."""
+    name = broker_name(node)
+    conf = layout.conf / name
+    log = layout.logs / f"{name}.log"
+    base = [java.command, f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}", "-Xshare:auto"]
+    class_path = ["-cp", f"{jars}/*"]
+    command = [
+        *base,
+        mark(layout.data, name),
+        f"-Xms{min(heap_bytes, 256 << 20) >> 20}m",
+        f"-Xmx{heap_bytes >> 20}m",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:MaxDirectMemorySize=128m",
+        "-Djava.awt.headless=true",
+        *class_path,
+        "kafka.Kafka",
+        str(conf / "server.properties"),
+    ]
+    port = cluster.ports[name]
+
+    def prepare() -> None:
+        folder = layout.service(name)
+        write_atomically(conf / "server.properties", _properties(folder, cluster, node))
+        loggers = {"kafka.server.KafkaRaftServer": "info", "org.apache.kafka.clients.NetworkClient": "error"}
+        write_atomically(conf / "log4j2.properties", log4j_properties(log, "warn", loggers))
+        tool = [*base, *class_path, "kafka.tools.StorageTool", "format", "-g", "-t", cluster.cluster_id]
+        format_folder(folder, [*tool, "-c", str(conf / "server.properties")])
+
+    return Service(
+        name, port, command, log, prepare, lambda: answers_versions(port), explain, patience_s=40.0
+    )
+
+
+def format_folder(folder: Path, format_command: list[str]) -> None:
+    """Have Kafka format a new log folder; make a half-made one anew, but never touch one that has data."""
+    if (folder / _FORMATTED).exists():
+        if not (folder / "meta.properties").exists():
+            raise ClusterFault(
+                f"{folder} was formatted once but its meta.properties is gone",
+                hint="Restore that file from a backup, or move the whole data folder aside to start empty.",
+            )
+        return
+    if folder.exists() and _has_data(folder):
+        raise ClusterFault(
+            f"{folder} holds a broker's data that this stack did not make",
+            hint="Name another data folder in stack.toml, or move this one aside.",
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    done = subprocess.run(
+        format_command, capture_output=True, text=True, timeout=_FORMAT_LIMIT_S, check=False
+    )
+    if done.returncode != 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        said = (done.stderr or done.stdout).strip().splitlines()
+        reason = explain(done.stderr + done.stdout) or (said[-1] if said else f"exit code {done.returncode}")
+        raise ClusterFault(
+            f"{folder} could not be formatted: {reason}", hint="Mend that and run `stack up` again."
+        )
+    (folder / _FORMATTED).touch()
+
+
+def _has_data(folder: Path) -> bool:
+    """Whether a log folder holds more than Kafka's own metadata: any topic partition."""
+    return any(
+        entry.is_dir() and not entry.name.startswith("__cluster_metadata") and any(entry.glob("*.log"))
+        for entry in folder.iterdir()
+    )
+
+
+def _properties(folder: Path, cluster: Cluster, node: int) -> str:
+    broker, controller = cluster.ports[broker_name(node)], cluster.ports[controller_name(node)]
+    nodes = range(1, cluster.brokers + 1)
+    voters = ",".join(f"{one}@{HOST}:{cluster.ports[controller_name(one)]}" for one in nodes)
+    in_sync = 2 if cluster.brokers >= 3 else 1
+    values: Mapping[str, object] = {
+        "process.roles": "broker,controller",
+        "node.id": node,
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"BROKER://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
+        "advertised.listeners": f"BROKER://{HOST}:{broker}",
+        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "BROKER",
+        "log.dirs": folder,
+        # Feeds are made by `stack feeds apply`; a mistyped name must not make one.
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": cluster.brokers,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": cluster.brokers,
+        "offsets.topic.num.partitions": 8,
+        "transaction.state.log.replication.factor": cluster.brokers,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": 8,
+        "share.coordinator.state.topic.replication.factor": cluster.brokers,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "share.coordinator.state.topic.num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        "num.network.threads": 2,
+        "num.io.threads": 4,
+        "num.replica.fetchers": 1,
+        "log.cleaner.threads": 1,
+        # 128 MB by default: a quarter of the heap that we give.
+        "log.cleaner.dedupe.buffer.size": 16 << 20,
+        "replica.lag.time.max.ms": 10_000,
+        "broker.session.timeout.ms": 6_000,
+        "controller.quorum.election.timeout.ms": 500,
+        "controller.quorum.fetch.timeout.ms": 1_000,
+    }
+    return "".join(f"{key}={value}\n" for key, value in values.items())
+
+
+def answers_versions(port: int) -> bool:
+    """Whether the broker answers an ApiVersions request, the first that every client sends."""
+    client = b"feedstack"
+    body = struct.pack(">hhih", 18, 0, 1, len(client)) + client
+    try:
+        with socket.create_connection((HOST, port), timeout=1) as connection:
+            connection.settimeout(2)
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            head = connection.recv(10)
+    except OSError:
+        return False
+    return len(head) == 10 and struct.unpack(">iih", head)[1:] == (1, 0)
+
+
+def explain(tail: str) -> str | None:
+    """A sentence for what the end of its log says."""
+    if "Address already in use" in tail:
+        return "its port was taken by another process; run `stack up` again, or name a port in stack.toml"
+    if "No space left on device" in tail:
+        return "the disk is full; free some space and run `stack up` again"
+    if "Failed to acquire lock on file .lock" in tail:
+        return "another Kafka process holds its log folder; stop that process first"
+    if "OutOfMemoryError" in tail:
+        return "its heap is too small; raise embedded.kafka_heap in stack.toml"
+    if "Too many open files" in tail:
+        return "this user may open too few files; raise the limit (ulimit -n 65536)"
+    return None

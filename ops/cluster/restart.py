@@ -1,0 +1,60 @@
+"""When to start a child again: pure decisions of the supervisor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+FIRST_DELAY_S = 0.5
+LONGEST_DELAY_S = 30.0
+# A child that served this long has recovered: its next fall starts with a short delay again.
+STEADY_S = 60.0
+# A child that never served and fell this often will not start without somebody's help.
+HOPELESS_STARTS = 3
+
+
+class State(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    RESTARTING = "restarting"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Life:
+    """What has happened to one child so far. Times are seconds of one monotonic clock."""
+
+    state: State = State.RESTARTING
+    falls: int = 0
+    restarts: int = 0
+    ever_ready: bool = False
+    ready_since: float = 0.0
+    start_at: float = 0.0
+
+
+def started(life: Life) -> Life:
+    """The child's process runs; whether it serves is not known yet."""
+    return replace(life, state=State.STARTING)
+
+
+def answered(life: Life, now: float) -> Life:
+    """The child serves."""
+    if life.state is State.READY:
+        return replace(life, falls=0) if now - life.ready_since >= STEADY_S else life
+    return replace(life, state=State.READY, ever_ready=True, ready_since=now)
+
+
+def fell(life: Life, now: float) -> Life:
+    """The child's process ended by itself: wait longer after each fall, give up on one that never served."""
+    falls = life.falls + 1
+    if not life.ever_ready and falls >= HOPELESS_STARTS:
+        return replace(life, state=State.FAILED, falls=falls)
+    delay_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (falls - 1))
+    return replace(
+        life, state=State.RESTARTING, falls=falls, restarts=life.restarts + 1, start_at=now + delay_s
+    )
+
+
+def failed(life: Life) -> Life:
+    """The child cannot be started at all, with a reason that no retry changes."""
+    return replace(life, state=State.FAILED)

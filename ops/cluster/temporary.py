@@ -1,0 +1,40 @@
+"""A stack that lives as long as a block: for the demo, benchmarks and tests."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ops.cluster import control
+from stack.settings import Settings, load_settings
+
+EXAMPLE_SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
+
+
+@contextlib.contextmanager
+def temporary_folder(name: str, lines: str = "") -> Iterator[Settings]:
+    """A folder with a stack.toml and the example schemas; at the end its stack is stopped and it goes."""
+    folder = Path(tempfile.mkdtemp(prefix=f"feedstack-{name}-"))
+    try:
+        shutil.copytree(EXAMPLE_SCHEMAS, folder / "schemas")
+        (folder / "stack.toml").write_text(f'name = "{name}"\n{lines}', encoding="utf-8")
+        settings = load_settings(folder / "stack.toml")
+        try:
+            yield settings
+        finally:
+            control.down(settings, lambda _: None)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def temporary_stack(
+    name: str, say: Callable[[str], None], lines: str = "", brokers: int | None = None
+) -> Iterator[Settings]:
+    """The same with the stack running."""
+    with temporary_folder(name, lines) as settings:
+        control.up(settings, brokers, say)
+        yield settings

@@ -1,0 +1,68 @@
+"""Runs the HTTP service of one stack on the loopback: `python -m ops.service --config FILE --port N`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import logging.handlers
+import sys
+import time
+from pathlib import Path
+
+import uvicorn
+
+from ops.cluster.layout import Layout
+from ops.cluster.ports import HOST
+from ops.service.app import create_app
+from stack.connection import Stack
+from stack.errors import FeedstackError, Unavailable
+from stack.settings import Settings, load_settings, resolve_paths
+
+_KAFKA_LIMIT_S = 100.0
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until told to stop; a fault at the start is one line on standard error."""
+    parser = argparse.ArgumentParser(prog="python -m ops.service")
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--port", type=int, required=True)
+    options, _ = parser.parse_known_args(arguments)
+    try:
+        settings = (
+            load_settings(options.config) if options.config else resolve_paths(Settings(root=options.root))
+        )
+        _log_to(Layout(settings.data).logs / "http.log")
+        with Stack.connect(settings) as stack:
+            _wait_for_kafka(stack)
+            app = create_app(stack.registry)
+            uvicorn.run(app, host=HOST, port=options.port, log_config=None, access_log=False)
+    except FeedstackError as error:
+        sys.stderr.write(f"feedstack: {error.message}. {error.hint}\n")
+        return 1
+    return 0
+
+
+def _wait_for_kafka(stack: Stack) -> None:
+    """The service starts beside Kafka, not after it: load everything, then wait until it answers."""
+    deadline = time.monotonic() + _KAFKA_LIMIT_S
+    while True:
+        try:
+            stack.registry.state()
+            stack.catalogue.feeds()
+            return
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _log_to(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.handlers.RotatingFileHandler(file, maxBytes=10 << 20, backupCount=4)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Feeds: the catalogue, the schema registry, codecs, reader and writer."""

@@ -1,0 +1,226 @@
+"""Writes a feed: values are checked and encoded by its schema, keyed as its catalogue entry says."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from stack.errors import BadInput, BadRecord
+from stack.feeds.avro import AvroSchema
+from stack.feeds.codec import RecordEncoder
+from stack.feeds.columns import ColumnEncoder
+from stack.feeds.keys import key_encoder, text_key
+from stack.kafka.config import KafkaAccess
+from stack.kafka.writer import LogWriter, WriteRecord
+from stack.model.duration import format_duration
+from stack.model.feed import Events, FeedSpec, KeyFormat
+from stack.model.startpoint import format_time
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BUFFERED_RECORDS = 1_000
+
+
+class FeedWriter:
+    """Writes records to one feed, each exactly once however often the network fails.
+
+        with stack.writer("page-views") as writer:
+            writer.write({"user": "ada", "page": "/", "ms": 1700000000000, "load": 12.5})
+
+    Key and event time come from the fields that the catalogue names. Records are sent in the background;
+    `flush`, and the end of the block, return when all of them stand in the log, or raise.
+    """
+
+    def __init__(
+        self,
+        access: KafkaAccess,
+        spec: FeedSpec,
+        *,
+        topic: str,
+        schema: AvroSchema,
+        schema_id: int,
+        avro_keys: RecordEncoder | None = None,
+        transactional_id: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.spec = spec
+        self._topic = topic
+        self._encode = RecordEncoder(schema, schema_id).encode
+        self._columns = ColumnEncoder(schema, schema_id)
+        self._key = key_encoder(spec.key, avro_keys)
+        self._time = _time_reader(spec, schema)
+        self._oldest_kept_ms = _oldest_kept(spec, clock_ms)
+        self._pending: list[WriteRecord] = []
+        self.written = 0
+        self._log = LogWriter(access, transactional_id, settings)
+        if transactional_id is not None:
+            self._log.init_transactions()
+
+    def encode(self, value: Any, key: Any = None, timestamp_ms: int | None = None) -> WriteRecord:
+        """Check and encode one record without writing it; BadRecord says what is wrong with it."""
+        payload = self._encode(value)
+        if key is None and self.spec.key is not None:
+            key = value[self.spec.key.field]
+        if timestamp_ms is None and self._time is not None:
+            timestamp_ms = self._time(value)
+        record: WriteRecord = {"value": payload, "key": self._key(key)}
+        if timestamp_ms is not None:
+            self._refuse_too_old(timestamp_ms)
+            record["timestamp"] = timestamp_ms
+        return record
+
+    def write(self, value: Any, key: Any = None, timestamp_ms: int | None = None) -> None:
+        """Write one record. Without `key` and `timestamp_ms` the declared fields of the value are taken."""
+        self.write_encoded([self.encode(value, key, timestamp_ms)])
+
+    def write_many(self, values: Iterable[Any]) -> None:
+        """Write values in order; a bad one raises BadRecord and neither it nor what follows is written."""
+        for value in values:
+            self.write(value)
+
+    def write_encoded(self, records: Sequence[WriteRecord]) -> None:
+        """Write what `encode` made."""
+        self._pending.extend(records)
+        if len(self._pending) >= _BUFFERED_RECORDS:
+            self.send()
+
+    def write_payloads(
+        self,
+        payloads: Sequence[bytes],
+        keys: Sequence[bytes | None] | None = None,
+        timestamps_ms: Sequence[int] | None = None,
+    ) -> None:
+        """Write values that are encoded already: the quick way from feed to feed."""
+        self.send()
+        records: list[WriteRecord]
+        if keys is None and timestamps_ms is None:
+            records = [{"value": payload} for payload in payloads]
+        elif timestamps_ms is None:
+            records = [
+                {"value": payload, "key": key} for payload, key in zip(payloads, keys or (), strict=True)
+            ]
+        else:
+            if timestamps_ms:
+                self._refuse_too_old(min(timestamps_ms))
+            records = [
+                {"value": payload, "key": key, "timestamp": stamp}
+                for payload, key, stamp in zip(
+                    payloads, keys or [None] * len(payloads), timestamps_ms, strict=True
+                )
+            ]
+        self._log.write(self._topic, records)
+        self.written += len(records)
+
+    def write_arrow(self, batch: pa.RecordBatch) -> None:
+        """Write a batch of columns; keys and times come from the declared columns."""
+        payloads = self._columns.encode(batch)
+        keys = stamps = None
+        if self.spec.key is not None:
+            encode = self._key if self.spec.key.format is KeyFormat.AVRO else text_key
+            keys = [encode(value) for value in batch.column(self.spec.key.field).to_pylist()]
+        if self.spec.event_time is not None and self._time is not None:
+            name = self.spec.event_time
+            stamps = [self._time({name: value}) for value in batch.column(name).to_pylist()]
+        self.write_payloads(payloads, keys, stamps)
+
+    def delete(self, key: Any) -> None:
+        """Write a tombstone: the key's record goes from a table feed."""
+        if not self.spec.is_table:
+            raise BadInput(
+                f"feed {self.spec.name!r} is an event feed: its records are not deleted by key",
+                hint="Only a table feed (table = true in the catalogue) has deletions.",
+            )
+        if key is None:
+            raise BadRecord("a deletion needs a key")
+        self.write_encoded([{"value": None, "key": self._key(key)}])
+
+    def send(self) -> None:
+        """Hand what is buffered to the sender now instead of waiting for a full batch."""
+        if self._pending:
+            records, self._pending = self._pending, []
+            self._log.write(self._topic, records)
+            self.written += len(records)
+
+    def _refuse_too_old(self, timestamp_ms: int) -> None:
+        """Kafka deletes by record time: such a record would be gone at the next retention check."""
+        oldest_ms = self._oldest_kept_ms()
+        if timestamp_ms < oldest_ms and isinstance(self.spec.storage, Events):
+            kept = format_duration(self.spec.storage.retention_ms or 0)
+            raise BadRecord(
+                f"its time {format_time(timestamp_ms)} is older than the {kept} that feed "
+                f"{self.spec.name!r} keeps: Kafka would delete it",
+                hint='Declare a longer retention (or "forever") before a backfill.',
+                field=self.spec.event_time,
+            )
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Everything written in the block becomes visible together, or not at all if the block raises."""
+        self._log.begin()
+        try:
+            yield
+            self.send()
+        except BaseException:
+            self._pending.clear()
+            self._log.abort()
+            raise
+        self._log.commit()
+
+    def flush(self) -> None:
+        """Wait until everything written so far stands in the log; NotDelivered if it does not."""
+        self.send()
+        self._log.flush()
+
+    def close(self) -> None:
+        """Release the connection; what is pending is sent first."""
+        try:
+            self.send()
+        finally:
+            self._log.close()
+
+    def __enter__(self) -> FeedWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.flush()
+            else:
+                self._pending.clear()
+        finally:
+            self._log.close()
+
+
+def _oldest_kept(spec: FeedSpec, clock_ms: Callable[[], int]) -> Callable[[], int]:
+    match spec.storage:
+        case Events(int() as retention_ms):
+            return lambda: clock_ms() - retention_ms
+        case _:
+            return lambda: -(1 << 62)
+
+
+def _time_reader(spec: FeedSpec, schema: AvroSchema) -> Callable[[Any], int] | None:
+    """How to get milliseconds out of the event-time field, by its logical type."""
+    if spec.event_time is None:
+        return None
+    name = spec.event_time
+    types = {field["name"]: field["type"] for field in schema.tree["fields"]}
+    declared = types.get(name)
+    divisor = 1000 if isinstance(declared, dict) and "micros" in str(declared.get("logicalType")) else 1
+
+    def read(value: Any) -> int:
+        moment = value[name]
+        if isinstance(moment, datetime):
+            aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return int(aware.timestamp() * 1000)
+        return int(moment) // divisor
+
+    return read

@@ -1,0 +1,1 @@
+"""The only room that imports confluent_kafka. Client errors are translated at this edge."""

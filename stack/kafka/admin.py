@@ -1,0 +1,224 @@
+"""Topics: what exists, with which settings, from which offset to which; making and changing them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from stack.errors import NotFound, Unavailable
+from stack.kafka.config import KafkaAccess, make_client
+from stack.kafka.errors import translate, translated
+
+_TIMEOUT_S = 15.0
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as Kafka describes it. `id` changes when a topic is deleted and made anew."""
+
+    name: str
+    id: str
+    partitions: int
+    replication: int
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The offsets a partition holds: the first, and the one after the last."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """A topic to be made. A replication of -1 is the broker's default."""
+
+    name: str
+    partitions: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    replication: int = -1
+
+
+class KafkaAdmin:
+    """Asks and changes topics. One client, kept for as long as this object lives."""
+
+    def __init__(
+        self,
+        access: KafkaAccess,
+        timeout_s: float = _TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._client = make_client(AdminClient, access, {"socket.connection.setup.timeout.ms": 5000})
+        self._timeout_s = timeout_s
+
+    def topic_names(self) -> set[str]:
+        """All topics but Kafka's own."""
+        with translated("listing topics"):
+            listing = self._client.list_topics(timeout=self._timeout_s)
+        return {name for name in listing.topics if not name.startswith("__")}
+
+    def broker_ids(self) -> list[int]:
+        with translated("asking for the brokers"):
+            return sorted(self._client.list_topics(timeout=self._timeout_s).brokers)
+
+    def describe(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of `names` that exist."""
+        wanted = list(names)
+        if not wanted:
+            return {}
+        futures = self._client.describe_topics(TopicCollection(wanted), request_timeout=self._timeout_s)
+        found = {}
+        for name, future in futures.items():
+            try:
+                description = self._result(future, f"describing {name}")
+            except NotFound:
+                continue
+            partitions = description.partitions
+            replication = len(partitions[0].replicas) if partitions else 0
+            found[name] = Topic(name, str(description.topic_id), len(partitions), replication)
+        return found
+
+    def settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """The settings of topics, broker defaults included."""
+        resources = {ConfigResource(ResourceType.TOPIC, name): name for name in names}
+        if not resources:
+            return {}
+        futures = self._client.describe_configs(list(resources), request_timeout=self._timeout_s)
+        return {
+            resources[resource]: {
+                key: entry.value
+                for key, entry in self._result(
+                    future, f"reading the settings of {resources[resource]}"
+                ).items()
+            }
+            for resource, future in futures.items()
+        }
+
+    def create(self, plans: Sequence[TopicPlan]) -> None:
+        """Make topics; one that exists already is left alone."""
+        topics = [
+            NewTopic(plan.name, plan.partitions, plan.replication, config=dict(plan.settings))
+            for plan in plans
+        ]
+        if not topics:
+            return
+        futures = self._client.create_topics(
+            topics, operation_timeout=self._timeout_s, request_timeout=self._timeout_s
+        )
+        for name, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                    raise translate(error.args[0], f"making {name}") from error
+        self._await_leaders({plan.name: plan.partitions for plan in plans})
+
+    def _await_leaders(self, topics: Mapping[str, int]) -> None:
+        """Kafka answers before every broker knows a new topic: wait until all its partitions can be used."""
+        deadline = self._clock() + self._timeout_s
+        for name, partitions in topics.items():
+            while not self._has_leaders(name, partitions):
+                if self._clock() > deadline:
+                    raise Unavailable(
+                        f"{name} was made, but not all of its partitions have a leader",
+                        hint="A broker may be away: `stack status` tells.",
+                    )
+                self._sleep(0.02)
+
+    def _has_leaders(self, name: str, partitions: int) -> bool:
+        with translated(f"waiting for {name}"):
+            topic = self._client.list_topics(name, timeout=self._timeout_s).topics[name]
+        ready = [one for one in topic.partitions.values() if one.leader >= 0 and one.error is None]
+        return topic.error is None and len(ready) >= partitions
+
+    def change_settings(self, name: str, settings: Mapping[str, str]) -> None:
+        """Set some settings of a topic and leave the others."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        futures = self._client.incremental_alter_configs([resource], request_timeout=self._timeout_s)
+        for future in futures.values():
+            self._result(future, f"changing the settings of {name}")
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        futures = self._client.create_partitions(
+            [NewPartitions(name, partitions)], request_timeout=self._timeout_s
+        )
+        self._result(futures[name], f"growing {name}")
+        self._await_leaders({name: partitions})
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove topics with all their records."""
+        if not names:
+            return
+        futures = self._client.delete_topics(
+            list(names), operation_timeout=self._timeout_s, request_timeout=self._timeout_s
+        )
+        for name, future in futures.items():
+            self._result(future, f"deleting {name}")
+        deadline = self._clock() + self._timeout_s
+        while self.topic_names() & set(names) and self._clock() < deadline:
+            self._sleep(0.02)
+
+    def bounds(self, name: str, partitions: int) -> dict[int, Bounds]:
+        """First offset and committed end of each partition: what a reader can see now."""
+        low = self._offsets(name, range(partitions), OffsetSpec.earliest())
+        high = self._offsets(name, range(partitions), OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        return {number: Bounds(low[number], high[number]) for number in range(partitions)}
+
+    def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The high watermark of each partition; it counts what is not committed yet, too."""
+        return self._offsets(name, partitions, OffsetSpec.latest())
+
+    def offsets_at(self, name: str, partitions: int, timestamp_ms: int) -> dict[int, int]:
+        """The first offset at or after a moment; the end where no record is that young."""
+        found = self._offsets(name, range(partitions), OffsetSpec.for_timestamp(timestamp_ms))
+        late = [number for number, offset in found.items() if offset < 0]
+        ends = self.ends(name, late) if late else {}
+        return {number: ends.get(number, offset) for number, offset in found.items()}
+
+    def _offsets(
+        self,
+        name: str,
+        partitions: Iterable[int],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[int, int]:
+        wanted = {TopicPartition(name, number): spec for number in partitions}
+        if not wanted:
+            return {}
+        futures = self._client.list_offsets(
+            wanted, isolation_level=isolation, request_timeout=self._timeout_s
+        )
+        return {
+            place.partition: self._result(future, f"asking for offsets of {name}").offset
+            for place, future in futures.items()
+        }
+
+    def _result(self, future: Future[Any], doing: str) -> Any:
+        try:
+            return future.result()
+        except KafkaException as error:
+            raise translate(error.args[0], doing) from error

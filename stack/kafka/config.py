@@ -1,0 +1,52 @@
+"""How this stack reaches Kafka: the address, what the user set for librdkafka, and our own defaults."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+
+from stack.errors import BadConfig
+from stack.settings import Endpoints, Secret, Settings
+
+log = logging.getLogger("feedstack.kafka")
+log.addHandler(logging.NullHandler())
+log.propagate = False
+
+Client = TypeVar("Client")
+
+
+@dataclass(frozen=True)
+class KafkaAccess:
+    """Everything a client needs to connect; secrets are looked up when a client is made."""
+
+    bootstrap: str
+    settings: Mapping[str, str | Secret] = field(default_factory=dict)
+
+    def client_settings(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of one client: the user's, then ours, which win."""
+        given = {k: v.reveal() if isinstance(v, Secret) else v for k, v in self.settings.items()}
+        return {**given, "bootstrap.servers": self.bootstrap, **own}
+
+
+def kafka_access(settings: Settings, endpoints: Endpoints) -> KafkaAccess:
+    """How to reach the Kafka of a stack, embedded or outside."""
+    return KafkaAccess(endpoints.kafka, settings.kafka.settings if settings.kafka else {})
+
+
+def make_client(kind: type[Client], access: KafkaAccess, own: Mapping[str, Any]) -> Client:
+    """Make a consumer, producer or admin client; a setting that librdkafka refuses is the user's fault."""
+    try:
+        return kind(access.client_settings(own), logger=log)  # type: ignore[call-arg]
+    except KafkaException as error:
+        raise BadConfig(
+            f"librdkafka refuses a setting: {error.args[0].str()}",
+            hint="Check [kafka.settings] in stack.toml.",
+        ) from None
+    except (TypeError, ValueError) as error:
+        raise BadConfig(
+            f"a setting for Kafka is wrong: {error}", hint="Check [kafka.settings] in stack.toml."
+        ) from None

@@ -1,0 +1,83 @@
+"""Turns what librdkafka says into errors of the stack, named by what to do next."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from confluent_kafka import KafkaError, KafkaException
+
+from stack.errors import (
+    BadConfig,
+    BadRecord,
+    FeedstackError,
+    LostOwnership,
+    NotDelivered,
+    NotFound,
+    Unavailable,
+)
+
+_FENCED = {
+    KafkaError._FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+}
+_AWAY = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError._NOENT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+}
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
+_NOT_ALLOWED = {
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError._SSL,
+}
+
+
+def translate(error: KafkaError, doing: str) -> FeedstackError:
+    """Our error for one of Kafka's; `doing` says what was tried, such as 'reading page-views'."""
+    code, reason = error.code(), error.str()
+    if code in _FENCED:
+        return LostOwnership(f"{doing}: another process took over", hint="This process must stop.")
+    if code in _AWAY:
+        return Unavailable(
+            f"{doing}: Kafka cannot be reached ({reason})",
+            hint="`stack status` and `stack doctor` tell more.",
+        )
+    if code in _MISSING:
+        return NotFound(
+            f"{doing}: Kafka has no such topic or partition", hint="`stack feeds list` shows what there is."
+        )
+    if code in _TOO_LARGE:
+        return BadRecord(f"{doing}: the record is larger than Kafka takes ({reason})")
+    if code in _NOT_ALLOWED:
+        return BadConfig(
+            f"{doing}: Kafka refuses this user ({reason})", hint="Check [kafka.settings] in stack.toml."
+        )
+    return NotDelivered(f"{doing}: {reason} ({error.name()})")
+
+
+@contextlib.contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Translate whatever the client raises inside the block."""
+    try:
+        yield
+    except KafkaException as error:
+        raise translate(error.args[0], doing) from error

@@ -1,0 +1,242 @@
+"""Writes records in large batches: idempotent always, transactional if asked; undelivered is an error.
+
+`produce_batch` queues what it can and marks the rest without raising, and it goes on after a failure, so
+that a retry of the marked ones would break their order. Hence the writer never offers more than the queue
+has room for, by count and by bytes, and treats any mark as fatal.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from stack.errors import BadRecord, FeedstackError, NotDelivered
+from stack.kafka.config import KafkaAccess, make_client
+from stack.kafka.errors import translate, translated
+
+QUEUE_RECORDS = 200_000
+QUEUE_BYTES = 128 << 20
+MAX_RECORD_BYTES = 1_000_000
+_RECORD_OVERHEAD_BYTES = 70
+_CHUNK_RECORDS = 10_000
+_LIBRDKAFKA_QUEUE_KBYTES = 1 << 20
+
+WRITER_SETTINGS: Mapping[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    # As the Java client spreads keys, so that feeds written by either have a key in one partition.
+    "partitioner": "murmur2_random",
+    "linger.ms": 5,
+    "batch.size": 1 << 20,
+    "compression.type": "lz4",
+    "queue.buffering.max.messages": QUEUE_RECORDS,
+    # Ours is the tighter bound: this one must never be hit (see the module's first lines).
+    "queue.buffering.max.kbytes": _LIBRDKAFKA_QUEUE_KBYTES,
+    "message.max.bytes": MAX_RECORD_BYTES,
+    "delivery.report.only.error": True,
+    "allow.auto.create.topics": False,
+}
+
+WriteRecord = dict[str, Any]
+"""value, key: bytes or None; partition, timestamp (ms): int, where given."""
+
+
+class LogWriter:
+    """A producer whose every failure reaches the caller, at the latest at `flush` or `commit`."""
+
+    def __init__(
+        self,
+        access: KafkaAccess,
+        transactional_id: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        timeout_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        own = {
+            **WRITER_SETTINGS,
+            "delivery.timeout.ms": int(timeout_s * 1000),
+            "on_delivery": self._on_delivery,
+        }
+        if transactional_id is not None:
+            own["transactional.id"] = transactional_id
+            own["transaction.timeout.ms"] = min(int(timeout_s * 1000), 60_000)
+        self._producer = make_client(Producer, access, {**own, **(settings or {})})
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._queued_bytes = 0
+        self._failure: FeedstackError | None = None
+        self._failed = 0
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            return
+        self._failed += 1
+        if self._failure is None:
+            size = len(message.value() or b"")
+            self._failure = translate(error, f"writing a record of {size:,} bytes to {message.topic()}")
+
+    def write(self, topic: str, records: Sequence[WriteRecord]) -> None:
+        """Queue records in order; waits while the queue is full. Raises if an earlier one failed."""
+        for start in range(0, len(records), _CHUNK_RECORDS):
+            chunk = list(records[start : start + _CHUNK_RECORDS])
+            sizes = list(map(_size, chunk))
+            if max(sizes) > MAX_RECORD_BYTES:
+                raise _too_large(topic, start + sizes.index(max(sizes)), max(sizes))
+            self._make_room(len(chunk), sum(sizes))
+            if any("timestamp" in record for record in chunk):
+                self._queue_one_by_one(topic, chunk)
+            else:
+                with translated(f"writing to {topic}"):
+                    queued = self._producer.produce_batch(topic, chunk)
+                if queued < len(chunk):
+                    self._raise_marked(topic, chunk, start)
+            self._producer.poll(0)
+            self._raise_failure()
+
+    def _queue_one_by_one(self, topic: str, records: Sequence[WriteRecord]) -> None:
+        """The slower way, for records with a time of their own: `produce_batch` refuses timestamps."""
+        produce = self._producer.produce
+        with translated(f"writing to {topic}"):
+            for record in records:
+                produce(topic, record["value"], record.get("key"), timestamp=record.get("timestamp", 0))
+
+    def write_one(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        timestamp_ms: int = 0,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+    ) -> None:
+        """One record, with headers, which a batch cannot carry."""
+        self._make_room(1, len(value or b"") + len(key or b""))
+        with translated(f"writing to {topic}"):
+            self._producer.produce(topic, value, key, timestamp=timestamp_ms, headers=list(headers or ()))
+        self._producer.poll(0)
+        self._raise_failure()
+
+    def _make_room(self, records: int, size_bytes: int) -> None:
+        """Wait until the queue can take this much."""
+        deadline = self._clock() + self._timeout_s
+        while True:
+            waiting = len(self._producer)
+            if waiting == 0:
+                self._queued_bytes = 0
+            room = waiting + records <= QUEUE_RECORDS and self._queued_bytes + size_bytes <= QUEUE_BYTES
+            if room or waiting == 0:
+                break
+            if self._clock() > deadline:
+                raise NotDelivered(
+                    f"{waiting:,} records wait in the queue for more than {self._timeout_s:.0f} s",
+                    hint="Kafka takes none of them: `stack status` and `stack doctor` tell more.",
+                )
+            self._producer.poll(0.01)
+            self._raise_failure()
+        self._queued_bytes += size_bytes
+
+    def _raise_marked(self, topic: str, chunk: Sequence[WriteRecord], start: int) -> None:
+        for index, record in enumerate(chunk):
+            mark = record.get("_error")
+            if mark is not None:
+                doing = f"writing record {start + index + 1} of the batch to {topic}"
+                raise (
+                    translate(mark, doing)
+                    if isinstance(mark, KafkaError)
+                    else NotDelivered(f"{doing}: {mark}")
+                )
+        raise NotDelivered(f"writing to {topic}: the client queued fewer records than it was given")
+
+    def _raise_failure(self) -> None:
+        if self._failure is None:
+            return
+        failure, self._failure = self._failure, None
+        count, self._failed = self._failed, 0
+        if isinstance(failure, BadRecord) or count <= 1:
+            raise failure
+        raise NotDelivered(
+            f"{count:,} records were not written; the first: {failure.message}", hint=failure.hint
+        )
+
+    def flush(self) -> None:
+        """Wait until every queued record stands in the log; NotDelivered if one does not."""
+        with translated("writing"):
+            left = self._producer.flush(self._timeout_s)
+        self._raise_failure()
+        if left:
+            raise NotDelivered(
+                f"{left:,} records could not be written within {self._timeout_s:.0f} s",
+                hint="Kafka cannot be reached, or has too few replicas in sync: see `stack doctor`.",
+            )
+        self._queued_bytes = 0
+
+    def init_transactions(self) -> None:
+        """Take the transactional id over: whoever had it is fenced, what it left open is aborted."""
+        with translated("taking over a transactional id"):
+            self._producer.init_transactions(self._timeout_s)
+
+    def begin(self) -> None:
+        with translated("beginning a transaction"):
+            self._producer.begin_transaction()
+
+    def commit(self) -> None:
+        """Make everything since `begin` visible at once. On any failure the transaction is aborted."""
+        try:
+            self.flush()
+            self._commit_with_retries()
+        except FeedstackError:
+            self.abort()
+            raise
+
+    def _commit_with_retries(self) -> None:
+        deadline = self._clock() + self._timeout_s
+        while True:
+            try:
+                self._producer.commit_transaction(max(0.1, deadline - self._clock()))
+                return
+            except KafkaException as error:
+                cause = error.args[0]
+                if not cause.retriable() or self._clock() > deadline:
+                    raise translate(cause, "committing a transaction") from error
+
+    def abort(self) -> None:
+        """Drop everything since `begin`; a producer that was fenced has nothing left to drop."""
+        self._failure, self._failed = None, 0
+        try:
+            self._producer.abort_transaction(self._timeout_s)
+        except KafkaException as error:
+            if not error.args[0].fatal() and error.args[0].code() != KafkaError._STATE:
+                raise translate(error.args[0], "aborting a transaction") from error
+
+    def close(self) -> None:
+        """Write what is queued and release the connection. Does not raise over an earlier failure."""
+        self._producer.flush(self._timeout_s)
+        self._producer.close()
+
+    def __enter__(self) -> LogWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
+
+
+def _size(record: WriteRecord) -> int:
+    value = record.get("value")
+    return len(value) + _RECORD_OVERHEAD_BYTES if value is not None else _RECORD_OVERHEAD_BYTES
+
+
+def _too_large(topic: str, index: int, size_bytes: int) -> BadRecord:
+    return BadRecord(
+        f"record {index + 1} of the batch for {topic} has {size_bytes - _RECORD_OVERHEAD_BYTES:,} bytes; "
+        f"Kafka takes {MAX_RECORD_BYTES - _RECORD_OVERHEAD_BYTES:,}",
+        hint="Keep large things elsewhere and write their address, or split the record.",
+    )

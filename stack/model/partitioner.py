@@ -1,0 +1,31 @@
+"""Which partition a key belongs to: murmur2, as Kafka's Java client computes it."""
+
+from __future__ import annotations
+
+_SEED = 0x9747B28C
+_MULTIPLIER = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash of `data`, unsigned."""
+    length = len(data)
+    hashed = (_SEED ^ length) & _MASK
+    whole = length - length % 4
+    for place in range(0, whole, 4):
+        word = int.from_bytes(data[place : place + 4], "little")
+        word = (word * _MULTIPLIER) & _MASK
+        word ^= word >> 24
+        word = (word * _MULTIPLIER) & _MASK
+        hashed = ((hashed * _MULTIPLIER) & _MASK) ^ word
+    if whole < length:
+        hashed ^= int.from_bytes(data[whole:], "little")
+        hashed = (hashed * _MULTIPLIER) & _MASK
+    hashed ^= hashed >> 13
+    hashed = (hashed * _MULTIPLIER) & _MASK
+    return hashed ^ (hashed >> 15)
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of a key among `partitions`."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,108 @@
+"""Where a read begins or ends: oldest, latest, an offset, a moment, or one offset per partition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from stack.errors import BadInput
+from stack.model.duration import parse_duration_ms
+
+_VECTOR_PART = re.compile(r"p(\d+)=(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Oldest:
+    """The first record that the feed still holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The end of the feed at the moment of asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """The same offset in every partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffsets:
+    """One offset per partition; partitions that are not named start at the oldest record."""
+
+    offsets: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record of each partition whose timestamp is at or after this moment."""
+
+    timestamp_ms: int
+
+
+Startpoint = Oldest | Latest | AtOffset | AtOffsets | AtTime
+
+_SYNTAX = (
+    "Write oldest, latest, an offset (120), offsets per partition (p0=120,p1=98), "
+    "a time (2026-03-01T12:00Z) or an age (-10m)."
+)
+
+
+def parse_startpoint(text: str, now_ms: int) -> Startpoint:
+    """Read what a person typed after --from, --until or --to. `now_ms` anchors ages such as -10m."""
+    word = text.strip()
+    if word == "oldest":
+        return Oldest()
+    if word == "latest":
+        return Latest()
+    if word.isdecimal():
+        return AtOffset(int(word))
+    if word.startswith("p") and "=" in word:
+        return AtOffsets(_parse_offsets(word))
+    if word.startswith("-"):
+        return AtTime(now_ms - _parse_age_ms(word))
+    return AtTime(parse_time_ms(word))
+
+
+def _parse_age_ms(word: str) -> int:
+    try:
+        return parse_duration_ms(word[1:])
+    except BadInput:
+        raise BadInput(f"{word!r} is not an age", hint=_SYNTAX) from None
+
+
+def _parse_offsets(word: str) -> dict[int, int]:
+    offsets: dict[int, int] = {}
+    for part in word.split(","):
+        match = _VECTOR_PART.fullmatch(part.strip())
+        if not match:
+            raise BadInput(f"{part!r} in {word!r} is not partition=offset", hint=_SYNTAX)
+        partition = int(match.group(1))
+        if partition in offsets:
+            raise BadInput(f"partition {partition} stands twice in {word!r}", hint=_SYNTAX)
+        offsets[partition] = int(match.group(2))
+    return offsets
+
+
+def parse_time_ms(text: str) -> int:
+    """Milliseconds since 1970 of an ISO 8601 time. Without a zone it is taken as UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"{text!r} is not a startpoint", hint=_SYNTAX) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def format_time(timestamp_ms: int) -> str:
+    """A moment as ISO 8601 in UTC with milliseconds, as every command prints it."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,353 @@
+"""The settings of one stack: stack.toml, checked as a whole before anything uses it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stack.errors import BadConfig, BadInput, Unavailable
+from stack.model.duration import parse_size_bytes
+
+CONFIG_NAME = "stack.toml"
+CONFIG_VARIABLE = "STACK_CONFIG"
+ENDPOINTS_NAME = "endpoints.json"
+_STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_HOSTS = re.compile(r"[^\s,:/]+:\d{1,5}(,[^\s,:/]+:\d{1,5})*")
+_SECRET_WORDS = ("password", "secret", "ssl.key.pem", "sasl.jaas", "oauthbearer.config")
+# What the stack sets itself: its guarantees hang on these.
+_OWN_KAFKA_SETTINGS = {
+    "bootstrap.servers": "write it as kafka.bootstrap",
+    "metadata.broker.list": "write it as kafka.bootstrap",
+    "group.id": "the stack names its own groups",
+    "transactional.id": "the stack names its own transactions",
+    "enable.idempotence": "writers are always idempotent",
+    "isolation.level": "readers always read committed records",
+    "enable.auto.commit": "the stack stores offsets itself",
+    "partitioner": "keys are always spread by murmur2",
+    "enable.partition.eof": "bounded reads need it",
+}
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A value that is looked up when it is needed and never printed."""
+
+    key: str
+    source: str
+    place: str
+
+    def reveal(self) -> str:
+        """The value itself, from the environment or a file; BadConfig names what is missing."""
+        if self.source == "env":
+            value = os.environ.get(self.place)
+            if value is None:
+                raise BadConfig(
+                    f"{self.key}: the environment variable {self.place} is not set",
+                    hint=f"Set it in the shell that runs the command: export {self.place}=...",
+                )
+            return value
+        try:
+            return Path(self.place).expanduser().read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise BadConfig(
+                f"{self.key}: the secret file {self.place} cannot be read: {error.strerror}",
+                hint="Check the path and its permissions.",
+            ) from None
+
+    def __str__(self) -> str:
+        return "***"
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The cluster that `stack up` starts on this machine. A port of 0 means a free one, remembered."""
+
+    brokers: int = 1
+    kafka_heap_bytes: int = 512 << 20
+    zookeeper_heap_bytes: int = 128 << 20
+    kafka_port: int = 0
+    zookeeper_port: int = 0
+    java: str | None = None
+
+
+@dataclass(frozen=True)
+class OutsideKafka:
+    """Somebody else's Kafka; `settings` go to librdkafka as they are."""
+
+    bootstrap: str
+    settings: Mapping[str, str | Secret] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything stack.toml says, with paths made absolute."""
+
+    root: Path
+    name: str = "feedstack"
+    data: Path = Path(".stack")
+    schemas: Path = Path("schemas")
+    spark_master: str = "local[2]"
+    http_port: int = 0
+    topic_prefix: str = ""
+    embedded: Embedded = Embedded()
+    kafka: OutsideKafka | None = None
+    zookeeper_hosts: str | None = None
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where the parts of a running stack answer."""
+
+    kafka: str
+    zookeeper: str
+    http: str | None
+
+
+def find_settings_file(start: Path) -> Path | None:
+    """The nearest stack.toml at or above `start`, or the one that STACK_CONFIG names."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named)
+    for folder in (start, *start.parents):
+        if (folder / CONFIG_NAME).is_file():
+            return folder / CONFIG_NAME
+    return None
+
+
+def load_settings(path: Path | None = None) -> Settings:
+    """Read the settings file, or take the defaults for this folder if there is none."""
+    file = path or find_settings_file(Path.cwd())
+    if file is None:
+        return resolve_paths(Settings(root=Path.cwd()))
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadConfig(
+            f"{file} cannot be read: {error.strerror}",
+            hint=f"Name an existing file with --config or {CONFIG_VARIABLE}, or leave both out.",
+        ) from None
+    except UnicodeDecodeError:
+        raise BadConfig(f"{file} is not UTF-8 text", hint="Save it as UTF-8.") from None
+    return parse_settings(text, file.resolve())
+
+
+def parse_settings(text: str, file: Path) -> Settings:
+    """Check the whole text and report all faults at once, each with its key."""
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfig(f"{file} is not TOML: {error}", hint="Check that line.") from None
+    faults: list[str] = []
+    plain = _take(tree, _TOP, "", faults)
+    embedded = Embedded(**_take(_section(tree, "embedded", faults), _EMBEDDED, "embedded.", faults))
+    spark = _take(_section(tree, "spark", faults), _SPARK, "spark.", faults)
+    http = _take(_section(tree, "http", faults), _HTTP, "http.", faults)
+    kafka_table = _section(tree, "kafka", faults)
+    kafka_plain = _take(kafka_table, _KAFKA, "kafka.", faults)
+    prefix = kafka_plain.pop("topic_prefix", "")
+    kafka = None
+    librdkafka = _librdkafka_settings(kafka_table.get("settings", {}), faults)
+    if "bootstrap" in kafka_plain:
+        kafka = OutsideKafka(kafka_plain["bootstrap"], librdkafka)
+    elif "settings" in kafka_table:
+        faults.append("kafka.settings: given without kafka.bootstrap, the address of the outside Kafka")
+    if "kafka" in tree and "embedded" in tree and kafka is not None:
+        faults.append("embedded: an outside Kafka is named in [kafka]; remove one of the two")
+    zookeeper = _take(_section(tree, "zookeeper", faults), _ZOOKEEPER, "zookeeper.", faults)
+    if (kafka is None) != ("hosts" not in zookeeper) and not faults:
+        missing = "zookeeper.hosts" if kafka else "kafka.bootstrap"
+        faults.append(
+            f"{missing}: an outside Kafka and an outside ZooKeeper are named together or not at all"
+        )
+    if faults:
+        lines = "\n".join(f"  - {fault}" for fault in faults)
+        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+        raise BadConfig(
+            f"{file} has {count}:\n{lines}",
+            hint="Correct them and run the command again; docs/settings.md lists every key.",
+            faults=tuple(faults),
+        )
+    settings = Settings(
+        root=file.parent,
+        file=file,
+        embedded=embedded,
+        kafka=kafka,
+        topic_prefix=prefix,
+        zookeeper_hosts=zookeeper.get("hosts"),
+        spark_master=spark.get("master", Settings.spark_master),
+        http_port=http.get("port", 0),
+        **plain,
+    )
+    return resolve_paths(settings)
+
+
+def resolve_paths(settings: Settings) -> Settings:
+    """The same settings with folders made absolute, relative ones against the settings file."""
+    from dataclasses import replace
+
+    root = settings.root.resolve()
+    data = (root / settings.data.expanduser()).resolve()
+    return replace(settings, root=root, data=data, schemas=(root / settings.schemas.expanduser()).resolve())
+
+
+def read_endpoints(settings: Settings) -> Endpoints:
+    """Where this stack answers: the outside addresses, or what `stack up` wrote down."""
+    file = settings.data / ENDPOINTS_NAME
+    try:
+        written: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        written = {}
+    except (OSError, ValueError) as error:
+        raise Unavailable(
+            f"{file} cannot be read: {error}", hint="Run `stack up`: it writes it anew."
+        ) from None
+    if settings.kafka is not None:
+        return Endpoints(settings.kafka.bootstrap, settings.zookeeper_hosts or "", written.get("http"))
+    if "kafka" not in written:
+        raise Unavailable(
+            f"stack {settings.name!r} is not running: {settings.data} holds no running cluster",
+            hint="Start it with `stack up`.",
+        )
+    return Endpoints(written["kafka"], written["zookeeper"], written.get("http"))
+
+
+_Parse = Callable[[Any], Any]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise BadInput(f"must be text, got {value!r}")
+    return value
+
+
+def _stack_name(value: Any) -> str:
+    if not _STACK_NAME.fullmatch(_text(value)):
+        raise BadInput(f"{value!r} must be lower-case letters, digits and dashes, at most 40 of them")
+    return value
+
+
+def _path(value: Any) -> Path:
+    return Path(_text(value))
+
+
+def _hosts(value: Any) -> str:
+    if not _HOSTS.fullmatch(_text(value)):
+        raise BadInput(f"{value!r} must be host:port, or several with commas between")
+    return value
+
+
+def _zookeeper_hosts(value: Any) -> str:
+    hosts, _, _ = _text(value).partition("/")
+    _hosts(hosts)
+    return value
+
+
+def _port(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 65_535:
+        raise BadInput(f"must be a port from 0 to 65535 (0: a free one), got {value!r}")
+    return value
+
+
+def _brokers(value: Any) -> int:
+    if value not in (1, 3) or isinstance(value, bool):
+        raise BadInput(f"must be 1 or 3, got {value!r}")
+    return value
+
+
+def _heap(value: Any) -> int:
+    size_bytes = parse_size_bytes(_text(value))
+    if not 64 << 20 <= size_bytes <= 64 << 30:
+        raise BadInput(f"must be from 64MB to 64GB, got {value!r}")
+    return size_bytes
+
+
+def _prefix(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._-]{0,60}", value):
+        raise BadInput(f"must be at most 60 letters, digits, dots, dashes and underscores, got {value!r}")
+    return value
+
+
+_TOP: dict[str, _Parse] = {"name": _stack_name, "data": _path, "schemas": _path}
+_TABLES = ("embedded", "spark", "http", "kafka", "zookeeper")
+_EMBEDDED: dict[str, _Parse] = {
+    "brokers": _brokers,
+    "kafka_heap": _heap,
+    "zookeeper_heap": _heap,
+    "kafka_port": _port,
+    "zookeeper_port": _port,
+    "java": _text,
+}
+_SPARK: dict[str, _Parse] = {"master": _text}
+_HTTP: dict[str, _Parse] = {"port": _port}
+_KAFKA: dict[str, _Parse] = {"bootstrap": _hosts, "topic_prefix": _prefix}
+_KAFKA_TABLES = ("settings",)
+_ZOOKEEPER: dict[str, _Parse] = {"hosts": _zookeeper_hosts}
+# Keys that people write with their unit but that are kept in bytes.
+_RENAMED = {"kafka_heap": "kafka_heap_bytes", "zookeeper_heap": "zookeeper_heap_bytes"}
+
+
+def _section(tree: Mapping[str, Any], name: str, faults: list[str]) -> Mapping[str, Any]:
+    section = tree.get(name, {})
+    if not isinstance(section, dict):
+        faults.append(f"{name}: must be a table, written [{name}]")
+        return {}
+    return section
+
+
+def _take(
+    table: Mapping[str, Any], parsers: Mapping[str, _Parse], prefix: str, faults: list[str]
+) -> dict[str, Any]:
+    """Values of the known keys; every unknown or wrong one becomes a fault."""
+    tables = _TABLES if prefix == "" else _KAFKA_TABLES if prefix == "kafka." else ()
+    taken: dict[str, Any] = {}
+    for key, value in table.items():
+        if key in tables:
+            continue
+        if key not in parsers:
+            faults.append(f"{prefix}{key}: unknown key{_suggest(key, [*parsers, *tables], prefix)}")
+            continue
+        try:
+            taken[_RENAMED.get(key, key)] = parsers[key](value)
+        except BadInput as fault:
+            faults.append(f"{prefix}{key}: {fault.message}")
+    return taken
+
+
+def _suggest(word: str, known: list[str], prefix: str) -> str:
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {prefix}{near[0]}?" if near else f"; known here: {', '.join(sorted(known))}"
+
+
+def _librdkafka_settings(table: Any, faults: list[str]) -> dict[str, str | Secret]:
+    if not isinstance(table, dict):
+        faults.append("kafka.settings: must be a table, written [kafka.settings]")
+        return {}
+    settings: dict[str, str | Secret] = {}
+    for key, value in table.items():
+        name = f"kafka.settings.{key}"
+        if key in _OWN_KAFKA_SETTINGS:
+            faults.append(f"{name}: not to be set here: {_OWN_KAFKA_SETTINGS[key]}")
+        elif isinstance(value, dict) and len(value) == 1 and next(iter(value)) in ("env", "file"):
+            source, place = next(iter(value.items()))
+            settings[key] = Secret(name, source, str(place))
+        elif isinstance(value, dict):
+            faults.append(f'{name}: write librdkafka\'s dotted names in quotes: "{key}.…" = "…"')
+        elif any(word in key for word in _SECRET_WORDS) and not key.endswith(".location"):
+            faults.append(
+                f'{name}: no secret stands in this file; write {{ env = "NAME" }} or {{ file = "path" }}'
+            )
+        elif isinstance(value, bool):
+            settings[key] = str(value).lower()
+        elif isinstance(value, str | int | float):
+            settings[key] = str(value)
+        else:
+            faults.append(f"{name}: must be text or a number, got {value!r}")
+    return settings

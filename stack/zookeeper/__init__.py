@@ -1,0 +1,1 @@
+"""The only room that imports kazoo. Client errors are translated at this edge."""

@@ -1,0 +1,47 @@
+"""A session with ZooKeeper, rooted at the stack's own node."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from stack.errors import Unavailable
+
+
+def stack_node(stack: str) -> str:
+    """The node under which everything of one stack lives, so that stacks share an ensemble."""
+    return f"/feedstack/{stack}"
+
+
+@contextlib.contextmanager
+def session(hosts: str, timeout_s: float = 10.0) -> Iterator[KazooClient]:
+    """A connected client for the block; Unavailable if no server answers in time."""
+    client = KazooClient(hosts=hosts, timeout=timeout_s)
+    try:
+        client.start(timeout=timeout_s)
+    except (KazooTimeoutError, KazooException) as error:
+        _close(client)
+        raise Unavailable(
+            f"ZooKeeper at {hosts} cannot be reached ({error})",
+            hint="`stack status` and `stack doctor` tell more.",
+        ) from None
+    try:
+        yield client
+    finally:
+        _close(client)
+
+
+def ping(hosts: str, timeout_s: float = 5.0) -> None:
+    """Open a session and ask something; Unavailable if nobody answers."""
+    with session(hosts, timeout_s) as client:
+        client.exists("/")
+
+
+def _close(client: KazooClient) -> None:
+    with contextlib.suppress(KazooException):
+        client.stop()
+    client.close()
