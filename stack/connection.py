@@ -11,12 +11,12 @@ from typing import Any
 
 from stack.errors import NotFound, Unavailable
 from stack.feeds.apply import Applier
-from stack.feeds.avro import AvroSchema
+from stack.feeds.avro.codec import RecordEncoder
+from stack.feeds.avro.schema import AvroSchema
 from stack.feeds.catalogue import Catalogue
-from stack.feeds.codec import RecordEncoder
 from stack.feeds.reader import FeedReader
-from stack.feeds.registry import SchemaRegistry
-from stack.feeds.registry_state import Registered
+from stack.feeds.registry.registry import SchemaRegistry
+from stack.feeds.registry.state import Registered
 from stack.feeds.writer import FeedWriter
 from stack.kafka.admin import KafkaAdmin
 from stack.kafka.config import KafkaAccess, kafka_access

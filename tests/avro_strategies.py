@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from stack.errors import NotFound
-from stack.feeds.avro import AvroSchema, parse_avro
+from stack.feeds.avro.schema import AvroSchema, parse_avro
 
 Values = SearchStrategy[Any]
 Typed = tuple[Any, Values]

@@ -17,10 +17,10 @@ from typing import Any
 import fastavro
 
 from stack.errors import NotFound
-from stack.feeds import wire
-from stack.feeds.avro import AvroSchema, parse_avro
-from stack.feeds.codec import RecordDecoder, RecordEncoder
-from stack.feeds.columns import ColumnDecoder, ColumnEncoder, rows
+from stack.feeds.avro import wire
+from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
+from stack.feeds.avro.columns import ColumnDecoder, ColumnEncoder, rows
+from stack.feeds.avro.schema import AvroSchema, parse_avro
 
 PAGE = """{"type":"record","name":"Page","fields":[
   {"name":"user","type":"string"},{"name":"page","type":"string"},

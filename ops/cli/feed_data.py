@@ -133,7 +133,7 @@ def _filter(reader: FeedReader, where: str | None, key: str | None) -> Callable[
 
 def _json_line(reader: FeedReader) -> Callable[[Record], str]:
     from stack.errors import BadRecord
-    from stack.feeds.rows import value_to_json
+    from stack.feeds.rows.rows import value_to_json
     from stack.model.startpoint import format_time
 
     schema = reader.schema
@@ -158,7 +158,7 @@ def _json_line(reader: FeedReader) -> Callable[[Record], str]:
 
 def _text_line(reader: FeedReader) -> Callable[[Record], str]:
     from stack.errors import BadRecord
-    from stack.feeds.rows import value_to_json
+    from stack.feeds.rows.rows import value_to_json
     from stack.model.startpoint import format_time
 
     schema = reader.schema
@@ -206,7 +206,7 @@ def produce(
       echo '{"user": "ada", "page": "/", "ms": 1767225600000, "load": 1.5}' | stack feeds produce page-views
     """
     from stack.feeds.produce import LineMemory, OnBad, Produced, check_rows, write_rows
-    from stack.feeds.rows import read_rows
+    from stack.feeds.rows.rows import read_rows
 
     policy = OnBad(on_bad)
     form = row_format or ("csv" if file.endswith(".csv") else "jsonl")
@@ -308,8 +308,8 @@ def generate(
       stack feeds generate page-views --count 100000 --keys 5000 --skew 1.1
       stack feeds generate page-views --rate 200
     """
-    from stack.feeds.generate import Generator
     from stack.feeds.reader import now_ms
+    from stack.feeds.synthetic.generate import Generator
 
     if count is None and rate is None:
         raise click.UsageError("give --count, --rate or both: without them it would fill the disk")

@@ -12,8 +12,8 @@ from ops.cli.root import Session, json_option, pass_session
 
 if TYPE_CHECKING:
     from stack.connection import Stack
-    from stack.feeds.avro import AvroSchema
-    from stack.feeds.compatibility import Level
+    from stack.feeds.avro.schema import AvroSchema
+    from stack.feeds.registry.compatibility import Level
 
 
 @click.group()
@@ -40,8 +40,8 @@ def check(session: Session, feed: str | None, file: Path | None, level: str | No
       stack schemas check
       stack schemas check page-views new-page-view.avsc --level FULL
     """
-    from stack.feeds.compatibility import Level
-    from stack.feeds.registry_decisions import find_subject_breaks
+    from stack.feeds.registry.compatibility import Level
+    from stack.feeds.registry.decisions import find_subject_breaks
     from stack.model.feed import value_subject
 
     wanted = _declared_schemas(session, feed, file)
@@ -81,7 +81,7 @@ def check(session: Session, feed: str | None, file: Path | None, level: str | No
 
 def _level(word: str | None) -> Level | None:
     from stack.errors import BadInput
-    from stack.feeds.compatibility import Level
+    from stack.feeds.registry.compatibility import Level
 
     if word is None:
         return None
@@ -115,7 +115,7 @@ def _declared_schemas(
 
 def _read(file: Path) -> AvroSchema:
     from stack.errors import BadInput
-    from stack.feeds.avro import parse_avro
+    from stack.feeds.avro.schema import parse_avro
 
     try:
         return parse_avro(file.read_text(encoding="utf-8"), where=str(file))
@@ -150,7 +150,7 @@ def diff(
       stack schemas diff page-views
       stack schemas diff page-views --from 1 --to 2
     """
-    from stack.feeds.schema_diff import diff_schemas
+    from stack.feeds.registry.diff import diff_schemas
 
     with session.open() as stack:
         before = _version(stack, feed, old)

@@ -19,8 +19,8 @@ from stack.errors import (
     NotFound,
     Unavailable,
 )
-from stack.feeds.registry import SchemaRegistry
-from stack.feeds.registry_state import Code, RegistryNotFound, RegistryRefused
+from stack.feeds.registry.registry import SchemaRegistry
+from stack.feeds.registry.state import Code, RegistryNotFound, RegistryRefused
 
 RETRY_AFTER_SECONDS = 2
 _STORE_ERROR = 50001

@@ -13,10 +13,10 @@ from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import Scope
 
-from stack.feeds.avro import AvroSchema, parse_avro
-from stack.feeds.compatibility import Level
-from stack.feeds.registry_entries import HIGHEST_ID
-from stack.feeds.registry_state import Code, Mode, RegistryNotFound, RegistryRefused, Which
+from stack.feeds.avro.schema import AvroSchema, parse_avro
+from stack.feeds.registry.compatibility import Level
+from stack.feeds.registry.entries import HIGHEST_ID
+from stack.feeds.registry.state import Code, Mode, RegistryNotFound, RegistryRefused, Which
 
 MAX_BODY_BYTES = 2 << 20
 

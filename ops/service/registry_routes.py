@@ -23,9 +23,9 @@ from ops.service.registry_requests import (
     read_body,
     which_versions,
 )
-from stack.feeds.compatibility import Break
-from stack.feeds.registry import SchemaRegistry
-from stack.feeds.registry_state import Code, Registered, RegistryNotFound, Which
+from stack.feeds.registry.compatibility import Break
+from stack.feeds.registry.registry import SchemaRegistry
+from stack.feeds.registry.state import Code, Registered, RegistryNotFound, Which
 
 ANSWER_TYPE = "application/vnd.schemaregistry.v1+json"
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from stack.errors import BadCatalogue
 from stack.feeds.catalogue import Catalogue
-from stack.feeds.compatibility import Level
 from stack.feeds.declare import Declaration
 from stack.feeds.keys import key_schema
 from stack.feeds.plan import Action, Allowed, Existing, Step, plan_feed, plan_undeclared
-from stack.feeds.registry import SchemaRegistry
-from stack.feeds.registry_decisions import find_subject_breaks
+from stack.feeds.registry.compatibility import Level
+from stack.feeds.registry.decisions import find_subject_breaks
+from stack.feeds.registry.registry import SchemaRegistry
 from stack.kafka.admin import KafkaAdmin, TopicPlan
 from stack.model.feed import FeedSpec, KeyFormat, key_subject, value_subject
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stack.errors import BadCatalogue, BadInput
-from stack.feeds.avro import AvroSchema, parse_avro
+from stack.feeds.avro.schema import AvroSchema, parse_avro
 from stack.model.duration import parse_duration_ms
 from stack.model.feed import Events, FeedSpec, Key, KeyFormat, Kind, Table, name_fault
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from stack.errors import BadRecord
-from stack.feeds.avro import AvroSchema, SchemaSource, parse_avro
-from stack.feeds.codec import RecordDecoder, RecordEncoder
+from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
+from stack.feeds.avro.schema import AvroSchema, SchemaSource, parse_avro
 from stack.model.feed import Key, KeyFormat
 
 

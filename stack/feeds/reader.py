@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from stack.errors import BadInput, BadRecord, NotFound
-from stack.feeds.avro import AvroSchema, SchemaSource
-from stack.feeds.codec import RecordDecoder
-from stack.feeds.columns import ColumnDecoder
+from stack.feeds.avro.codec import RecordDecoder
+from stack.feeds.avro.columns import ColumnDecoder
+from stack.feeds.avro.schema import AvroSchema, SchemaSource
 from stack.feeds.keys import key_decoder
 from stack.kafka.admin import Bounds, KafkaAdmin
 from stack.kafka.config import KafkaAccess

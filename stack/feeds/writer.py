@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from stack.errors import BadInput, BadRecord
-from stack.feeds.avro import AvroSchema
-from stack.feeds.codec import RecordEncoder
-from stack.feeds.columns import ColumnEncoder
+from stack.feeds.avro.codec import RecordEncoder
+from stack.feeds.avro.columns import ColumnEncoder
+from stack.feeds.avro.schema import AvroSchema
 from stack.feeds.keys import key_encoder, text_key
 from stack.kafka.config import KafkaAccess
 from stack.kafka.writer import LogWriter, WriteRecord

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stack.errors import BadRecord, Unavailable
-from stack.feeds import wire
-from stack.feeds.avro import AvroSchema
-from stack.feeds.codec import RecordDecoder, RecordEncoder
-from stack.feeds.validate import find_fault
+from stack.feeds.avro import wire
+from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.avro.validate import find_fault
 from tests.avro_strategies import Case, Shelf, cases, evolutions, record, same, schema_of
 
 QUICK = settings(

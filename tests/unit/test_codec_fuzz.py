@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stack.errors import BadRecord
-from stack.feeds.avro import AvroSchema
-from stack.feeds.codec import RecordDecoder, RecordEncoder
-from stack.feeds.columns import ColumnDecoder, rows
+from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
+from stack.feeds.avro.columns import ColumnDecoder, rows
+from stack.feeds.avro.schema import AvroSchema
 from tests.avro_strategies import Case, Shelf, cases, record, same, schema_of
 
 QUICK = settings(

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stack.errors import BadInput, BadRecord, BadSchema
-from stack.feeds.codec import RecordDecoder, RecordEncoder
-from stack.feeds.columns import BadPayload, ColumnDecoder, ColumnEncoder, arrow_schema, rows
+from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
+from stack.feeds.avro.columns import BadPayload, ColumnDecoder, ColumnEncoder, arrow_schema, rows
 from tests.avro_strategies import Case, Shelf, cases, evolutions, record, same, schema_of
 
 QUICK = settings(
@@ -294,8 +294,8 @@ NO_PANDAS = """
 import sys
 from tests.unit.test_columns import PAGE, page
 from tests.avro_strategies import Shelf, record, schema_of
-from stack.feeds.columns import ColumnDecoder, ColumnEncoder, rows
-from stack.feeds.codec import RecordEncoder
+from stack.feeds.avro.columns import ColumnDecoder, ColumnEncoder, rows
+from stack.feeds.avro.codec import RecordEncoder
 added = {"name": "n", "type": "string", "default": "x"}
 later = schema_of({**PAGE.tree, "fields": [*PAGE.tree["fields"], added]})
 payloads = [RecordEncoder(PAGE, 1).encode(page(n)) for n in range(3)]

@@ -14,8 +14,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from stack.errors import BadSchema
-from stack.feeds.avro import AvroSchema, parse_avro
-from stack.feeds.compatibility import Break, Level, check_compatibility, find_breaks
+from stack.feeds.avro.schema import AvroSchema, parse_avro
+from stack.feeds.registry.compatibility import Break, Level, check_compatibility, find_breaks
 
 
 def schema(tree: Any) -> AvroSchema:

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stack.errors import BadInput
-from stack.feeds.avro import AvroSchema, parse_avro
-from stack.feeds.generate import MAX_KEYS, Generator
-from stack.feeds.rows import row_to_value, value_to_json
+from stack.feeds.avro.schema import AvroSchema, parse_avro
+from stack.feeds.rows.rows import row_to_value, value_to_json
+from stack.feeds.synthetic.generate import MAX_KEYS, Generator
 
 
 def schema_of(tree: Any) -> AvroSchema:

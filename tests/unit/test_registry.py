@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from stack.errors import CorruptState, FeedstackError, Incompatible, NotFound
-from stack.feeds.avro import AvroSchema, parse_avro
-from stack.feeds.compatibility import Level
-from stack.feeds.registry import SchemaRegistry
-from stack.feeds.registry_entries import state_from_entries
-from stack.feeds.registry_state import Code, Mode, RegistryNotFound, RegistryRefused, Which
+from stack.feeds.avro.schema import AvroSchema, parse_avro
+from stack.feeds.registry.compatibility import Level
+from stack.feeds.registry.entries import state_from_entries
+from stack.feeds.registry.registry import SchemaRegistry
+from stack.feeds.registry.state import Code, Mode, RegistryNotFound, RegistryRefused, Which
 from stack.model.ledger import Decide, Entries, MemoryLedger
 
 

@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 from ops.service.app import create_app
 from ops.service.registry_requests import MAX_BODY_BYTES
 from stack.errors import Unavailable
-from stack.feeds.registry import SchemaRegistry
+from stack.feeds.registry.registry import SchemaRegistry
 from stack.model.ledger import Decide, Entries, MemoryLedger
 
 ANSWER_TYPE = "application/vnd.schemaregistry.v1+json"

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stack.errors import BadInput, BadRecord
-from stack.feeds import rows as rows_module
-from stack.feeds.avro import AvroSchema, parse_avro
-from stack.feeds.rows import csv_row_to_value, read_rows, row_to_value, value_to_json
+from stack.feeds.avro.schema import AvroSchema, parse_avro
+from stack.feeds.rows import rows as rows_module
+from stack.feeds.rows.rows import csv_row_to_value, read_rows, row_to_value, value_to_json
 
 
 def logical(base: str, name: str, **more: Any) -> dict[str, Any]:

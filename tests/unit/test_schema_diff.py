@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stack.feeds.avro import AvroSchema, parse_avro
-from stack.feeds.schema_diff import Change, ChangeKind, diff_schemas
+from stack.feeds.avro.schema import AvroSchema, parse_avro
+from stack.feeds.registry.diff import Change, ChangeKind, diff_schemas
 
 
 def schema(tree: Any) -> AvroSchema:

@@ -11,8 +11,8 @@ from itertools import accumulate
 from typing import Any
 
 from stack.errors import BadInput
-from stack.feeds.avro import AvroSchema
-from stack.feeds.generate_makers import Clock, MakerBuilder
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.synthetic.makers import Clock, MakerBuilder
 
 MAX_KEYS = 10_000_000
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from stack.feeds.json_scalars import Scalar, must
+from stack.feeds.rows.json_scalars import Scalar, must
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOCAL_EPOCH = EPOCH.replace(tzinfo=None)

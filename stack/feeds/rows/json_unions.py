@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stack.feeds.json_scalars import Fault, Scalar, shown
+from stack.feeds.rows.json_scalars import Fault, Scalar, shown
 
 
 def _unset(_value: Any) -> Any:

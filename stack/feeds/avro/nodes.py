@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from stack.errors import BadSchema
-from stack.feeds.avro import AvroSchema
+from stack.feeds.avro.schema import AvroSchema
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 LOGICAL_TYPES = frozenset(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stack.feeds.nodes import Node, can_be_empty, is_recursive
+from stack.feeds.avro.nodes import Node, can_be_empty, is_recursive
 
 MAX_NESTING = 100
 MAX_EMPTY_ITEMS = 1 << 16

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from stack.errors import BadSchema
-from stack.feeds.avro import AvroSchema
-from stack.feeds.schema_faults import find_faults
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.registry.schema_faults import find_faults
 
 Found = TypeVar("Found")
 Node = Any

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from threading import RLock
 from typing import TypeVar
 
-from stack.feeds.avro import AvroSchema
-from stack.feeds.compatibility import Break, Level
-from stack.feeds.registry_decisions import (
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.registry.compatibility import Break, Level
+from stack.feeds.registry.decisions import (
     Decision,
     decide_delete_subject,
     decide_delete_version,
@@ -18,8 +18,8 @@ from stack.feeds.registry_decisions import (
     find_subject_breaks,
     find_version_breaks,
 )
-from stack.feeds.registry_entries import state_from_entries
-from stack.feeds.registry_state import Code, Mode, Registered, RegistryNotFound, RegistryState, Which
+from stack.feeds.registry.entries import state_from_entries
+from stack.feeds.registry.state import Code, Mode, Registered, RegistryNotFound, RegistryState, Which
 from stack.model.ledger import Changes, Entries, Ledger
 
 Answer = TypeVar("Answer")

@@ -7,15 +7,15 @@ import logging
 import pyarrow as pa
 
 from stack.errors import BadRecord
-from stack.feeds import wire
-from stack.feeds.arrays import arrow_schema, batch_of, build, without_null
-from stack.feeds.avro import AvroSchema
-from stack.feeds.batch_rows import rows
-from stack.feeds.codec import RecordEncoder
-from stack.feeds.defaults import typed_default
-from stack.feeds.nodes import MISSING, Node, record_node
-from stack.feeds.physical import HEADER_FIELDS, Physical, Unsupported, retype, write
-from stack.feeds.sound import BadPayload, has_stray_null, is_sound
+from stack.feeds.avro import wire
+from stack.feeds.avro.arrays import arrow_schema, batch_of, build, without_null
+from stack.feeds.avro.batch_rows import rows
+from stack.feeds.avro.codec import RecordEncoder
+from stack.feeds.avro.defaults import typed_default
+from stack.feeds.avro.nodes import MISSING, Node, record_node
+from stack.feeds.avro.physical import HEADER_FIELDS, Physical, Unsupported, retype, write
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.avro.sound import BadPayload, has_stray_null, is_sound
 
 _LOG = logging.getLogger("feedstack.codec")
 

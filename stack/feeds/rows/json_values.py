@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import Any
 
 from stack.errors import BadRecord
-from stack.feeds.avro import AvroSchema
-from stack.feeds.json_scalars import PRIMITIVES, Fault, binary, decimal, enumeration, shown
-from stack.feeds.json_times import LOGICAL
-from stack.feeds.json_unions import Converter, Field, union_converter
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.rows.json_scalars import PRIMITIVES, Fault, binary, decimal, enumeration, shown
+from stack.feeds.rows.json_times import LOGICAL
+from stack.feeds.rows.json_unions import Converter, Field, union_converter
 
 MAX_NAMES_SHOWN = 60
 

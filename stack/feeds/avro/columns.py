@@ -11,7 +11,7 @@ equal sums mean equal parts.
 Left to the reference for the whole schema, because pyruhvro 0.4 cannot or does otherwise:
 - decimal, uuid, fixed and duration (it panics or gives other values), unions of both bytes and string
 - records without fields, and arrays of items that take no bytes (it counts to whatever is declared)
-- resolutions that stack.feeds.project does not do: aliases, enums that lost symbols, changed unions,
+- resolutions that stack.feeds.avro.project does not do: aliases, enums that lost symbols, changed unions,
   null read as not null, numbers read as float, bytes read as string
 - encoding of unions other than null and one type
 Records that contain themselves have no Arrow type at all: BadSchema.
@@ -27,16 +27,16 @@ from typing import Any
 import pyarrow as pa
 
 from stack.errors import BadInput, BadRecord, BadSchema
-from stack.feeds import wire
-from stack.feeds.arrays import arrow_schema, batch_of, build_batch
-from stack.feeds.avro import AvroSchema, SchemaSource
-from stack.feeds.batch_rows import rows
-from stack.feeds.codec import RecordDecoder, find_schema
-from stack.feeds.column_encoder import ColumnEncoder
-from stack.feeds.nodes import record_node
-from stack.feeds.physical import Physical, Unsupported, read, retype
-from stack.feeds.project import compile_projection
-from stack.feeds.sound import BadPayload, is_sound
+from stack.feeds.avro import wire
+from stack.feeds.avro.arrays import arrow_schema, batch_of, build_batch
+from stack.feeds.avro.batch_rows import rows
+from stack.feeds.avro.codec import RecordDecoder, find_schema
+from stack.feeds.avro.column_encoder import ColumnEncoder
+from stack.feeds.avro.nodes import record_node
+from stack.feeds.avro.physical import Physical, Unsupported, read, retype
+from stack.feeds.avro.project import compile_projection
+from stack.feeds.avro.schema import AvroSchema, SchemaSource
+from stack.feeds.avro.sound import BadPayload, is_sound
 
 __all__ = ["BadPayload", "ColumnDecoder", "ColumnEncoder", "arrow_schema", "rows"]
 

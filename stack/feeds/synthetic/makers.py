@@ -9,10 +9,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from stack.errors import BadInput
-from stack.feeds.avro import AvroSchema
-from stack.feeds.generate_names import KEY_KINDS, Maker, Names
-from stack.feeds.json_scalars import Fault
-from stack.feeds.json_values import converter_of_type
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.rows.json_scalars import Fault
+from stack.feeds.rows.json_values import converter_of_type
+from stack.feeds.synthetic.names import KEY_KINDS, Maker, Names
 
 MAX_RECURSION = 3
 MAX_NESTING = 50

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from stack.feeds.arrays import arrow_field, batch_of, build, without_null
-from stack.feeds.defaults import typed_default
-from stack.feeds.nodes import MISSING, Field, Node
-from stack.feeds.physical import Unsupported, rebuild, retype
+from stack.feeds.avro.arrays import arrow_field, batch_of, build, without_null
+from stack.feeds.avro.defaults import typed_default
+from stack.feeds.avro.nodes import MISSING, Field, Node
+from stack.feeds.avro.physical import Unsupported, rebuild, retype
 
 _WIDER = {("int", "long"), ("int", "double"), ("long", "double"), ("float", "double")}
 Turn = Callable[[pa.Array], pa.Array]

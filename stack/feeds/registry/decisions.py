@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from stack.errors import Incompatible
-from stack.feeds.avro import AvroSchema
-from stack.feeds.compatibility import Break, Level, check_compatibility
-from stack.feeds.registry_entries import (
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.registry.compatibility import Break, Level, check_compatibility
+from stack.feeds.registry.entries import (
     HIGHEST_ID,
     highest_id_key,
     highest_id_value,
@@ -23,7 +23,8 @@ from stack.feeds.registry_entries import (
     mode_value,
     schema_value,
 )
-from stack.feeds.registry_state import (
+from stack.feeds.registry.resolution import refuse_faults
+from stack.feeds.registry.state import (
     Code,
     Mode,
     Registered,
@@ -33,7 +34,6 @@ from stack.feeds.registry_state import (
     Which,
     schema_key,
 )
-from stack.feeds.resolution import refuse_faults
 
 Answer = TypeVar("Answer")
 Decision = tuple[Answer, Mapping[str, str | None]]

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stack.errors import BadRecord
-from stack.feeds.arrays import EPOCH, without_null
-from stack.feeds.nodes import Node
+from stack.feeds.avro.arrays import EPOCH, without_null
+from stack.feeds.avro.nodes import Node
 
 _FIRST_DAY = date.min.toordinal() - EPOCH.toordinal()
 _END_DAY = date.max.toordinal() - EPOCH.toordinal() + 1

@@ -6,8 +6,8 @@ import json
 from functools import lru_cache
 from typing import Any
 
-from stack.feeds.compatibility import Level
-from stack.feeds.registry_state import (
+from stack.feeds.registry.compatibility import Level
+from stack.feeds.registry.state import (
     Fact,
     Fault,
     HighestId,

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from stack.feeds.nodes import Node
+from stack.feeds.avro.nodes import Node
 
 _TYPES: dict[str, type] = {
     "null": type(None),

@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import IO, Any, cast
 
 from stack.errors import BadInput, BadRecord
-from stack.feeds.avro import AvroSchema
-from stack.feeds.csv_rows import csv_row_to_value, header_plan
-from stack.feeds.json_values import row_to_value, value_to_json
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.rows.csv_rows import csv_row_to_value, header_plan
+from stack.feeds.rows.json_values import row_to_value, value_to_json
 
 __all__ = ["FORMATS", "MAX_LINE_BYTES", "csv_row_to_value", "read_rows", "row_to_value", "value_to_json"]
 

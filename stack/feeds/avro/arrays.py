@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from stack.errors import BadSchema
-from stack.feeds.avro import AvroSchema
-from stack.feeds.branches import branch_of
-from stack.feeds.nodes import Node, record_node
+from stack.feeds.avro.branches import branch_of
+from stack.feeds.avro.nodes import Node, record_node
+from stack.feeds.avro.schema import AvroSchema
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local timestamps have no zone

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
-from stack.feeds.nodes import Node, can_be_empty
+from stack.feeds.avro.nodes import Node, can_be_empty
 
 HEADER_FIELDS = 2
 _SAME = frozenset({"null", "boolean", "int", "long", "float", "double", "string"})

@@ -18,9 +18,9 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from stack.feeds.avro import AvroSchema
-from stack.feeds.nodes import MISSING, Node, can_be_empty, is_recursive, node_of
-from stack.feeds.scan import MAX_EMPTY_ITEMS, MAX_NESTING
+from stack.feeds.avro.nodes import MISSING, Node, can_be_empty, is_recursive, node_of
+from stack.feeds.avro.scan import MAX_EMPTY_ITEMS, MAX_NESTING
+from stack.feeds.avro.schema import AvroSchema
 
 MAX_FLOAT = 3.4028234663852886e38
 _PLAIN: dict[str, tuple[type, ...]] = {

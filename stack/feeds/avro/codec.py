@@ -10,12 +10,12 @@ from typing import Any
 import fastavro
 
 from stack.errors import BadRecord, NotFound
-from stack.feeds import wire
-from stack.feeds.avro import AvroSchema, SchemaSource
-from stack.feeds.defaults import with_typed_defaults
-from stack.feeds.nodes import node_of
-from stack.feeds.scan import Malformed, compile_scan
-from stack.feeds.validate import compile_check
+from stack.feeds.avro import wire
+from stack.feeds.avro.defaults import with_typed_defaults
+from stack.feeds.avro.nodes import node_of
+from stack.feeds.avro.scan import Malformed, compile_scan
+from stack.feeds.avro.schema import AvroSchema, SchemaSource
+from stack.feeds.avro.validate import compile_check
 
 _Writer = tuple[int, Any, Callable[[bytes, int], None]]
 

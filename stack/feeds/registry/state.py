@@ -22,8 +22,8 @@ from enum import Enum, IntEnum, StrEnum
 from functools import lru_cache
 
 from stack.errors import BadInput, BadSchema, CorruptState, NotFound
-from stack.feeds.avro import AvroSchema, parse_avro
-from stack.feeds.compatibility import Level
+from stack.feeds.avro.schema import AvroSchema, parse_avro
+from stack.feeds.registry.compatibility import Level
 
 _PARSED_SCHEMAS = 512
 _REPAIR = "Write that key of the schema ledger again, or remove it, then retry."

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from stack.feeds.arrays import EPOCH, LOCAL_EPOCH
+from stack.feeds.avro.arrays import EPOCH, LOCAL_EPOCH
 
 Code = Literal["i", "q", "f", "d"]
 _CODES: dict[pa.DataType, Code] = {pa.int32(): "i", pa.int64(): "q", pa.float32(): "f", pa.float64(): "d"}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
-from stack.feeds.avro import AvroSchema
-from stack.feeds.resolution import (
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.registry.resolution import (
     NAMED_KINDS,
     Node,
     TypeGraph,

@@ -9,8 +9,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from stack.feeds.avro import AvroSchema
-from stack.feeds.resolution import (
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.registry.resolution import (
     NAMED_KINDS,
     Node,
     TypeGraph,

@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import Any
 
 from stack.errors import BadInput, BadRecord
-from stack.feeds.avro import AvroSchema
-from stack.feeds.json_scalars import Fault, shown
-from stack.feeds.json_unions import Converter, Field
-from stack.feeds.json_values import converter_of, fill_in, leaves, names_of, unknown_field
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.rows.json_scalars import Fault, shown
+from stack.feeds.rows.json_unions import Converter, Field
+from stack.feeds.rows.json_values import converter_of, fill_in, leaves, names_of, unknown_field
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -11,8 +11,8 @@ from typing import Any
 from fastavro.read import LOGICAL_READERS
 
 from stack.errors import BadSchema
-from stack.feeds.avro import AvroSchema
-from stack.feeds.nodes import MISSING, Node, node_of
+from stack.feeds.avro.nodes import MISSING, Node, node_of
+from stack.feeds.avro.schema import AvroSchema
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),

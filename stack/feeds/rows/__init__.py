@@ -1,0 +1,1 @@
+"""Rows as people and files give them, as values of a schema, and back."""

@@ -1,0 +1,1 @@
+"""Synthetic records that fit a schema."""
