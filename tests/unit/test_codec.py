@@ -22,8 +22,6 @@ from tests.avro_strategies import Case, Shelf, cases, evolutions, record, same, 
 QUICK = settings(
     max_examples=80,
     deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 LIST = schema_of({"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]})

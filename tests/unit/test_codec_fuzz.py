@@ -21,8 +21,6 @@ from tests.avro_strategies import Case, Shelf, cases, record, same, schema_of
 QUICK = settings(
     max_examples=90,
     deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 ROOT = Path(__file__).parents[2]

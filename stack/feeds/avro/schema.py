@@ -11,6 +11,7 @@ import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
 
 from stack.errors import BadSchema
+from stack.feeds.avro.faults import find_faults
 
 MAX_SCHEMA_BYTES = 1 << 20
 
@@ -45,33 +46,49 @@ class SchemaSource(Protocol):
 
 def parse_avro(text: str, where: str = "the schema") -> AvroSchema:
     """Read an Avro schema from JSON text; `where` names it in errors (a file, a subject)."""
-    if len(text.encode()) > MAX_SCHEMA_BYTES:
-        raise BadSchema(
-            f"{where} has more than {MAX_SCHEMA_BYTES:,} bytes",
-            hint="Split it: a feed's schema describes one record.",
-        )
-    try:
-        tree = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise BadSchema(
-            f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}",
-            hint="An Avro schema is written in JSON; check commas and quotes there.",
-        ) from None
-    except RecursionError:
-        raise BadSchema(f"{where} is nested too deeply") from None
+    tree = _parse_json(text, where)
     try:
         schema = AvroSchema(json.dumps(tree, separators=(",", ":"), ensure_ascii=False), tree)
-        _ = schema.parsed
+        schema.text.encode()
+        faults = find_faults(schema.parsed)
     except UnknownType as error:
         raise BadSchema(
             f"{where} uses the type {error.name!r}, which Avro does not have and the schema does not define",
             hint="Avro's types: null boolean int long float double bytes string record enum array map fixed, "
             "or a union as a list.",
         ) from None
+    except UnicodeEncodeError:
+        raise BadSchema(f"{where} holds half a character (a lone surrogate)") from None
     except (SchemaParseException, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         detail = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise BadSchema(
             f"{where} is not an Avro schema: {detail}",
             hint='Such as {"type": "record", "name": "Name", "fields": [{"name": "id", "type": "long"}]}.',
         ) from None
+    if faults:
+        raise BadSchema(
+            f"{where} is not valid Avro: {'; '.join(faults)}",
+            hint="Other Avro clients would refuse it: correct it before it is written with.",
+        )
     return schema
+
+
+def _parse_json(text: str, where: str) -> Any:
+    try:
+        size_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise BadSchema(f"{where} holds half a character (a lone surrogate)") from None
+    if size_bytes > MAX_SCHEMA_BYTES:
+        raise BadSchema(
+            f"{where} has more than {MAX_SCHEMA_BYTES:,} bytes",
+            hint="Split it: a feed's schema describes one record.",
+        )
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadSchema(
+            f"{where} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}",
+            hint="An Avro schema is written in JSON; check commas and quotes there.",
+        ) from None
+    except (RecursionError, ValueError):
+        raise BadSchema(f"{where} is nested too deeply or holds a number too long") from None

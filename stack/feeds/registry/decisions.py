@@ -23,7 +23,6 @@ from stack.feeds.registry.entries import (
     mode_value,
     schema_value,
 )
-from stack.feeds.registry.resolution import refuse_faults
 from stack.feeds.registry.state import (
     Code,
     Mode,
@@ -60,7 +59,6 @@ def decide_register(
             return existing, {}
         raise _id_mismatch(schema_id, existing.id)
     mode = _refuse_read_only(state, subject)
-    refuse_faults(schema)
     if mode is Mode.IMPORT:
         if schema_id is None:
             raise _not_permitted(f"Subject '{subject}' is in import mode, so the request must give an id")

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from stack.errors import BadSchema
 from stack.feeds.avro.schema import AvroSchema
-from stack.feeds.registry.schema_faults import find_faults
 
 Found = TypeVar("Found")
 Node = Any
@@ -126,7 +124,6 @@ def decimal_digits(node: Node) -> tuple[int, int] | None:
 
 def graph_of(schema: AvroSchema) -> TypeGraph:
     """The graph of a schema, or BadSchema. fastavro has made every name and reference a full name."""
-    refuse_faults(schema)
     named: dict[str, Node] = {}
     pending = [schema.parsed]
     while pending:
@@ -135,16 +132,6 @@ def graph_of(schema: AvroSchema) -> TypeGraph:
             named[node["name"]] = node
         pending.extend(_parts(node))
     return TypeGraph(schema.parsed, named)
-
-
-def refuse_faults(schema: AvroSchema) -> None:
-    """Raise BadSchema for what fastavro parses although it is no Avro."""
-    faults = find_faults(schema.parsed)
-    if faults:
-        raise BadSchema(
-            f"the schema is not valid Avro: {'; '.join(faults)}",
-            hint="Other Avro clients would refuse it: correct it before it is written with.",
-        )
 
 
 def _parts(node: Node) -> Iterator[Node]:
