@@ -19,7 +19,7 @@ CONFIG_NAME = "stack.toml"
 CONFIG_VARIABLE = "STACK_CONFIG"
 ENDPOINTS_NAME = "endpoints.json"
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
-_HOSTS = re.compile(r"[^\s,:/]+:\d{1,5}(,[^\s,:/]+:\d{1,5})*")
+_HOST = re.compile(r"[^\s,:/]+:([0-9]{1,5})")
 _SECRET_WORDS = ("password", "secret", "ssl.key.pem", "sasl.jaas", "oauthbearer.config")
 # What the stack sets itself: its guarantees hang on these.
 _OWN_KAFKA_SETTINGS = {
@@ -54,12 +54,15 @@ class Secret:
                 )
             return value
         try:
-            return Path(self.place).expanduser().read_text(encoding="utf-8").strip()
+            return Path(self.place).read_text(encoding="utf-8").strip()
         except OSError as error:
             raise BadConfig(
                 f"{self.key}: the secret file {self.place} cannot be read: {error.strerror}",
                 hint="Check the path and its permissions.",
             ) from None
+        except UnicodeDecodeError:
+            # Not from the error itself: it quotes bytes of the file.
+            raise BadConfig(f"{self.key}: the secret file {self.place} is not UTF-8 text") from None
 
     def __str__(self) -> str:
         return "***"
@@ -143,7 +146,7 @@ def parse_settings(text: str, file: Path) -> Settings:
     """Check the whole text and report all faults at once, each with its key."""
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise BadConfig(f"{file} is not TOML: {error}", hint="Check that line.") from None
     faults: list[str] = []
     plain = _take(tree, _TOP, "", faults)
@@ -154,16 +157,17 @@ def parse_settings(text: str, file: Path) -> Settings:
     kafka_plain = _take(kafka_table, _KAFKA, "kafka.", faults)
     prefix = kafka_plain.pop("topic_prefix", "")
     kafka = None
-    librdkafka = _librdkafka_settings(kafka_table.get("settings", {}), faults)
+    librdkafka = _librdkafka_settings(kafka_table.get("settings", {}), file.parent, faults)
     if "bootstrap" in kafka_plain:
         kafka = OutsideKafka(kafka_plain["bootstrap"], librdkafka)
     elif "settings" in kafka_table:
         faults.append("kafka.settings: given without kafka.bootstrap, the address of the outside Kafka")
     if "kafka" in tree and "embedded" in tree and kafka is not None:
         faults.append("embedded: an outside Kafka is named in [kafka]; remove one of the two")
-    zookeeper = _take(_section(tree, "zookeeper", faults), _ZOOKEEPER, "zookeeper.", faults)
-    if (kafka is None) != ("hosts" not in zookeeper) and not faults:
-        missing = "zookeeper.hosts" if kafka else "kafka.bootstrap"
+    zookeeper_table = _section(tree, "zookeeper", faults)
+    zookeeper = _take(zookeeper_table, _ZOOKEEPER, "zookeeper.", faults)
+    if ("bootstrap" in kafka_table) != ("hosts" in zookeeper_table):
+        missing = "zookeeper.hosts" if "bootstrap" in kafka_table else "kafka.bootstrap"
         faults.append(
             f"{missing}: an outside Kafka and an outside ZooKeeper are named together or not at all"
         )
@@ -203,9 +207,11 @@ def read_endpoints(settings: Settings) -> Endpoints:
     file = settings.data / ENDPOINTS_NAME
     try:
         written: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(written, dict) or ("kafka" in written) != ("zookeeper" in written):
+            raise ValueError("it does not hold the addresses of a stack")
     except FileNotFoundError:
         written = {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Unavailable(
             f"{file} cannot be read: {error}", hint="Run `stack up`: it writes it anew."
         ) from None
@@ -223,7 +229,7 @@ _Parse = Callable[[Any], Any]
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str) or not value or "\0" in value:
         raise BadInput(f"must be text, got {value!r}")
     return value
 
@@ -235,12 +241,17 @@ def _stack_name(value: Any) -> str:
 
 
 def _path(value: Any) -> Path:
-    return Path(_text(value))
+    try:
+        return Path(_text(value)).expanduser()
+    except RuntimeError:
+        raise BadInput(f"{value!r} begins with the home of a user who does not exist") from None
 
 
 def _hosts(value: Any) -> str:
-    if not _HOSTS.fullmatch(_text(value)):
-        raise BadInput(f"{value!r} must be host:port, or several with commas between")
+    for one in _text(value).split(","):
+        match = _HOST.fullmatch(one)
+        if not match or not 1 <= int(match.group(1)) <= 65_535:
+            raise BadInput(f"{value!r} must be host:port, or several with commas between")
     return value
 
 
@@ -257,7 +268,7 @@ def _port(value: Any) -> int:
 
 
 def _brokers(value: Any) -> int:
-    if value not in (1, 3) or isinstance(value, bool):
+    if type(value) is not int or value not in (1, 3):
         raise BadInput(f"must be 1 or 3, got {value!r}")
     return value
 
@@ -318,6 +329,8 @@ def _take(
             taken[_RENAMED.get(key, key)] = parsers[key](value)
         except BadInput as fault:
             faults.append(f"{prefix}{key}: {fault.message}")
+        except ValueError:  # Python does not print a number of more than 4,300 digits
+            faults.append(f"{prefix}{key}: holds a number that is too long")
     return taken
 
 
@@ -326,28 +339,41 @@ def _suggest(word: str, known: list[str], prefix: str) -> str:
     return f"; did you mean {prefix}{near[0]}?" if near else f"; known here: {', '.join(sorted(known))}"
 
 
-def _librdkafka_settings(table: Any, faults: list[str]) -> dict[str, str | Secret]:
+def _librdkafka_settings(table: Any, folder: Path, faults: list[str]) -> dict[str, str | Secret]:
     if not isinstance(table, dict):
         faults.append("kafka.settings: must be a table, written [kafka.settings]")
         return {}
     settings: dict[str, str | Secret] = {}
     for key, value in table.items():
         name = f"kafka.settings.{key}"
-        if key in _OWN_KAFKA_SETTINGS:
-            faults.append(f"{name}: not to be set here: {_OWN_KAFKA_SETTINGS[key]}")
-        elif isinstance(value, dict) and len(value) == 1 and next(iter(value)) in ("env", "file"):
-            source, place = next(iter(value.items()))
-            settings[key] = Secret(name, source, str(place))
-        elif isinstance(value, dict):
-            faults.append(f'{name}: write librdkafka\'s dotted names in quotes: "{key}.…" = "…"')
-        elif any(word in key for word in _SECRET_WORDS) and not key.endswith(".location"):
-            faults.append(
-                f'{name}: no secret stands in this file; write {{ env = "NAME" }} or {{ file = "path" }}'
-            )
-        elif isinstance(value, bool):
-            settings[key] = str(value).lower()
-        elif isinstance(value, str | int | float):
-            settings[key] = str(value)
-        else:
-            faults.append(f"{name}: must be text or a number, got {value!r}")
+        try:
+            settings[key] = _librdkafka_setting(name, key, value, folder)
+        except BadInput as fault:
+            faults.append(f"{name}: {fault.message}")
+        except ValueError:  # as above
+            faults.append(f"{name}: holds a number that is too long")
     return settings
+
+
+def _librdkafka_setting(name: str, key: str, value: Any, folder: Path) -> str | Secret:
+    if key in _OWN_KAFKA_SETTINGS:
+        raise BadInput(f"not to be set here: {_OWN_KAFKA_SETTINGS[key]}")
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in ("env", "file"):
+        return _secret(name, *next(iter(value.items())), folder)
+    if isinstance(value, dict):
+        raise BadInput(f'write librdkafka\'s dotted names in quotes: "{key}.…" = "…"')
+    if any(word in key for word in _SECRET_WORDS) and not key.endswith(".location"):
+        raise BadInput('no secret stands in this file; write { env = "NAME" } or { file = "path" }')
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise BadInput(f"must be text or a number, got {value!r}")
+
+
+def _secret(name: str, source: str, place: Any, folder: Path) -> Secret:
+    """A secret file is found beside the settings file, whatever folder a process runs in."""
+    try:
+        return Secret(name, source, _text(place) if source == "env" else str(folder / _path(place)))
+    except BadInput:
+        raise BadInput(f"{source} must name where the secret is") from None

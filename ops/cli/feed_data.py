@@ -13,13 +13,14 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ops.cli.feeds import feeds
-from ops.cli.output import note, progress, say, say_json
+from ops.cli.output import note, plural, progress, say, say_json
 from ops.cli.root import Session, json_option, pass_session
 
 if TYPE_CHECKING:
     from stack.connection import Stack
     from stack.feeds.reader import FeedReader
     from stack.feeds.writer import FeedWriter
+    from stack.model.feed import FeedSpec
     from stack.model.record import Record
 
 _LAST_RECORDS = 10
@@ -206,7 +207,6 @@ def produce(
       echo '{"user": "ada", "page": "/", "ms": 1767225600000, "load": 1.5}' | stack feeds produce page-views
     """
     from stack.feeds.produce import LineMemory, OnBad, Produced, check_rows, write_rows
-    from stack.feeds.rows.rows import read_rows
 
     policy = OnBad(on_bad)
     form = row_format or ("csv" if file.endswith(".csv") else "jsonl")
@@ -218,7 +218,7 @@ def produce(
         schema = stack.schema(name).schema
         if file != "-" and policy is OnBad.STOP:
             with _open_input(file) as stream, progress(f"checking {file}", None) as line:
-                rows = read_rows(LineMemory(stream, from_line), form, schema)
+                rows = LineMemory(stream, from_line).rows(form, schema)
                 check_rows(rows, writer, lambda seen: line.advance_to(seen.rows))
         with _open_input(file) as stream, progress(f"writing to {name}", None) as line:
             memory = LineMemory(stream, from_line)
@@ -226,17 +226,17 @@ def produce(
             def moved(seen: Produced) -> None:
                 line.advance_to(seen.rows)
 
-            rows = read_rows(memory, form, schema)
+            rows = memory.rows(form, schema)
             seen = write_rows(
                 rows, writer, policy, lambda at, fault: dead(at, memory.since(at), fault), moved
             )
     if as_json:
         say_json({"written": seen.written, "bad": seen.bad, "first_fault": seen.first_fault or None})
         return
-    say(f"wrote {seen.written:,} records to {name}")
+    say(f"wrote {plural(seen.written, 'record')} to {name}")
     if seen.bad:
         kept = f"kept in {name}.dead" if policy is OnBad.DEAD else "skipped"
-        say(f"{seen.bad:,} bad lines {kept}; the first: {seen.first_fault}")
+        say(f"{plural(seen.bad, 'bad line')} {kept}; the first: {seen.first_fault}")
 
 
 @contextlib.contextmanager
@@ -315,6 +315,7 @@ def generate(
         raise click.UsageError("give --count, --rate or both: without them it would fill the disk")
     with session.open() as stack, stack.writer(name) as writer:
         spec = writer.spec
+        start_ms, pace = _times(spec, count, rate, now_ms())
         generator = Generator(
             stack.schema(name).schema,
             seed=time.time_ns() if seed is None else seed,
@@ -322,8 +323,8 @@ def generate(
             skew=skew,
             key_field=spec.key.field if spec.key else None,
             event_time=spec.event_time,
-            start_ms=now_ms(),
-            rate_per_s=rate or 1000.0,
+            start_ms=start_ms,
+            rate_per_s=pace,
         )
         with progress(f"writing to {name}", count) as line, contextlib.suppress(KeyboardInterrupt):
             _generate(generator.next, writer, count, rate, line.advance_to)
@@ -331,7 +332,23 @@ def generate(
     if as_json:
         say_json({"written": writer.written})
     else:
-        say(f"wrote {writer.written:,} records to {name}")
+        say(f"wrote {plural(writer.written, 'record')} to {name}")
+
+
+def _times(spec: FeedSpec, count: int | None, rate: float | None, now: int) -> tuple[int, float]:
+    """When the first record happened, and how many happen a second.
+
+    At a given rate time goes on from now. Without one the records end now: none lies in the future, and
+    none is older than half of what the feed keeps.
+    """
+    from stack.model.feed import Events
+
+    if rate is not None or count is None:
+        return now, rate or 1000.0
+    span_ms = count
+    if isinstance(spec.storage, Events) and spec.storage.retention_ms is not None:
+        span_ms = max(1, min(count, spec.storage.retention_ms // 2))
+    return now - span_ms, count / span_ms * 1000
 
 
 def _generate(

@@ -133,7 +133,7 @@ def _feed_rows(stack: Stack, with_own: bool) -> list[dict[str, Any]]:
         rows.append(
             {
                 "feed": spec.name if spec else name,
-                "kind": str(spec.kind) if spec else "stack" if name.startswith("_") else "undeclared",
+                "kind": str(spec.kind) if spec else _kind_of_undeclared(name),
                 "partitions": topic.partitions if topic else 0,
                 "records": records if topic else "topic is gone",
                 "keeps": describe_storage(spec) if spec else "",
@@ -143,6 +143,12 @@ def _feed_rows(stack: Stack, with_own: bool) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _kind_of_undeclared(topic: str) -> str:
+    if topic.startswith("_"):
+        return "stack"
+    return "dead" if topic.endswith(".dead") else "undeclared"
 
 
 @feeds.command()

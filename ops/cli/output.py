@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stack.errors import FeedstackError
+from stack.errors import BadExpression, FeedstackError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -31,6 +31,11 @@ def say_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, default=str))
 
 
+def plural(count: int, noun: str) -> str:
+    """'1 record', '2,000 records'."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def fail(error: FeedstackError, as_json: bool) -> int:
     """Print a fault and what to do next; returns the exit code."""
     if as_json:
@@ -38,7 +43,13 @@ def fail(error: FeedstackError, as_json: bool) -> int:
             json.dumps({"error": error.message, "kind": type(error).__name__, "hint": error.hint}), err=True
         )
     else:
-        click.secho(f"stack: {error.message}", err=True, fg="red" if sys.stderr.isatty() else None)
+        message = error.message
+        if isinstance(error, BadExpression):
+            # Its message is two lines, the second pointing into the first: keep them in line.
+            message = "this expression does not do:\n" + "\n".join(
+                f"  {line}" for line in message.splitlines()
+            )
+        click.secho(f"stack: {message}", err=True, fg="red" if sys.stderr.isatty() else None)
         if error.hint:
             click.echo(f"  {error.hint}", err=True)
     return 1

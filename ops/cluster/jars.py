@@ -72,9 +72,10 @@ def manifest_fault(folder: Path) -> str | None:
         manifest = read_json(folder / "manifest.json")
     except CorruptState as error:
         return error.message
-    if not isinstance(manifest, dict) or not manifest.get("sha256"):
+    sums = manifest.get("sha256") if isinstance(manifest, dict) else None
+    if not isinstance(sums, dict) or not sums:
         return f"{folder} has no manifest"
-    for name, expected in manifest["sha256"].items():
+    for name, expected in sums.items():
         jar = folder / name
         if not jar.is_file():
             return f"{jar} is missing"
@@ -165,7 +166,13 @@ def _fetch_by_maven(java: Java, work: Path) -> str | None:  # noqa: ARG001
 def _run(command: list[str], work: Path, tool: str) -> str | None:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_FETCH_LIMIT_S, check=False, cwd=work
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_FETCH_LIMIT_S,
+            check=False,
+            cwd=work,
         )
     except subprocess.TimeoutExpired:
         return f"{tool}: no answer within {_FETCH_LIMIT_S} seconds"

@@ -65,7 +65,7 @@ def _from_java_home() -> str | None:
 def _ask_version(command: str) -> str:
     try:
         answer = subprocess.run(
-            [command, "-version"], capture_output=True, text=True, timeout=30, check=False
+            [command, "-version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
         )
     except OSError as error:
         raise ClusterFault(f"{command} cannot be run: {error.strerror}", hint=_INSTALL) from None

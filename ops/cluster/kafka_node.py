@@ -85,17 +85,29 @@ def format_folder(folder: Path, format_command: list[str]) -> None:
         )
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    done = subprocess.run(
-        format_command, capture_output=True, text=True, timeout=_FORMAT_LIMIT_S, check=False
-    )
-    if done.returncode != 0:
+    reason = _format(format_command)
+    if reason is not None:
         shutil.rmtree(folder, ignore_errors=True)
-        said = (done.stderr or done.stdout).strip().splitlines()
-        reason = explain(done.stderr + done.stdout) or (said[-1] if said else f"exit code {done.returncode}")
         raise ClusterFault(
             f"{folder} could not be formatted: {reason}", hint="Mend that and run `stack up` again."
         )
     (folder / _FORMATTED).touch()
+
+
+def _format(command: list[str]) -> str | None:
+    """Run Kafka's format tool; None when it ended well, else why it did not."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_FORMAT_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"Kafka's format tool did not end within {_FORMAT_LIMIT_S} seconds"
+    except OSError as error:
+        return f"{command[0]} cannot be run: {error.strerror}"
+    if done.returncode == 0:
+        return None
+    said = (done.stderr or done.stdout).strip().splitlines()
+    return explain(done.stderr + done.stdout) or (said[-1] if said else f"exit code {done.returncode}")
 
 
 def _has_data(folder: Path) -> bool:

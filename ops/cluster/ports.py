@@ -11,6 +11,7 @@ import psutil
 from stack.errors import ClusterFault
 
 HOST = "127.0.0.1"
+LAST_PORT = 65_535
 
 
 def is_free(port: int) -> bool:
@@ -19,7 +20,7 @@ def is_free(port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
-        except OSError:
+        except (OSError, OverflowError):
             return False
     return True
 
@@ -70,16 +71,8 @@ def choose_ports(
     `wanted` holds the port that the settings name, or 0 for any; `own` are names whose port is held by
     our own running process. A port named in the settings is never replaced by another one.
     """
-    chosen: dict[str, int] = {}
+    chosen = _fixed_ports(wanted, own)
     moved = []
-    for name, port in wanted.items():
-        if port and name not in own and not is_free(port):
-            raise ClusterFault(
-                f"port {port} for {name} is taken by {holder(port)}",
-                hint="Stop that process, or name another port in stack.toml (0: a free one).",
-            )
-        if port:
-            chosen[name] = port
     for name, port in wanted.items():
         if port:
             continue
@@ -91,3 +84,29 @@ def choose_ports(
         if before:
             moved.append(f"{name} moves from port {before}, now taken by {holder(before)}, to {chosen[name]}")
     return chosen, moved
+
+
+def _fixed_ports(wanted: Mapping[str, int], own: Collection[str]) -> dict[str, int]:
+    """The ports that the settings name, if they can be had."""
+    fixed: dict[str, int] = {}
+    for name, port in wanted.items():
+        if not port:
+            continue
+        if port > LAST_PORT:
+            raise ClusterFault(
+                f"{name} would get port {port}, but {LAST_PORT} is the last",
+                hint="Name a lower embedded.kafka_port in stack.toml: further brokers count up from it.",
+            )
+        if port in fixed.values():
+            other = next(one for one, its_port in fixed.items() if its_port == port)
+            raise ClusterFault(
+                f"port {port} is meant for {other} and for {name}",
+                hint="Name different ports in stack.toml (0: a free one); brokers count up from kafka_port.",
+            )
+        if name not in own and not is_free(port):
+            raise ClusterFault(
+                f"port {port} for {name} is taken by {holder(port)}",
+                hint="Stop that process, or name another port in stack.toml (0: a free one).",
+            )
+        fixed[name] = port
+    return fixed

@@ -27,14 +27,16 @@ def mark(data: Path, name: str) -> str:
 
 def find(data: Path) -> dict[str, psutil.Process]:
     """The live processes of the stack in this data folder, by name."""
-    prefix = mark(data, "")
+    place = mark(data, "").removesuffix(":")
     found: dict[str, psutil.Process] = {}
     for process in psutil.process_iter(["cmdline", "status"]):
         if process.info["status"] == psutil.STATUS_ZOMBIE:
             continue
         for word in process.info["cmdline"] or ():
-            if word.startswith(prefix):
-                found[word.removeprefix(prefix)] = process
+            # Split at the last colon: a folder's name may hold one too.
+            head, colon, name = word.rpartition(":")
+            if colon and head == place:
+                found[name] = process
     return found
 
 

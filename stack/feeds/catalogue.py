@@ -85,7 +85,7 @@ def spec_from_json(name: str, text: str) -> FeedSpec:
         storage = (
             Table(int(value["table"]["horizon_ms"]))
             if "table" in value
-            else Events(value["events"]["retention_ms"])
+            else Events(_optional_int(value["events"]["retention_ms"]))
         )
         key = value.get("key")
         return FeedSpec(
@@ -98,14 +98,18 @@ def spec_from_json(name: str, text: str) -> FeedSpec:
             storage=storage,
             key=Key(key["field"], KeyFormat(key["format"])) if key else None,
             event_time=value.get("event_time"),
-            freshness_ms=value.get("freshness_ms"),
+            freshness_ms=_optional_int(value.get("freshness_ms")),
             by=value.get("by"),
             inputs=tuple(value.get("inputs", ())),
             compatibility=value.get("compatibility"),
             version=int(value["version"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CorruptState(
             f"the catalogue's record of feed {name!r} is broken: {error!r}",
             hint="Run `stack feeds apply`: it writes the declared feeds anew.",
         ) from None
+
+
+def _optional_int(value: Any) -> int | None:
+    return None if value is None else int(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def read_declarations(folder: Path) -> tuple[Declaration, ...]:
         raise BadCatalogue(f"{file} cannot be read: {error}") from None
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise BadCatalogue(f"{file} is not TOML: {error}", hint="Check that line.") from None
     faults = [f"{key}: unknown key; feeds stand under [feeds.NAME]" for key in tree if key != "feeds"]
     tables = tree.get("feeds", {})
@@ -69,7 +69,7 @@ def read_declarations(folder: Path) -> tuple[Declaration, ...]:
         declaration = _declaration(name, table, folder, faults)
         if declaration is not None:
             declarations.append(declaration)
-    faults += _unknown_inputs(declarations)
+    faults += _unknown_inputs(declarations, tables)
     if faults:
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         lines = "\n".join(f"  - {fault}" for fault in faults)
@@ -81,8 +81,7 @@ def read_declarations(folder: Path) -> tuple[Declaration, ...]:
     return tuple(declarations)
 
 
-def _unknown_inputs(declarations: list[Declaration]) -> list[str]:
-    names = {declaration.spec.name for declaration in declarations}
+def _unknown_inputs(declarations: list[Declaration], names: Collection[str]) -> list[str]:
     return [
         f"feeds.{one.spec.name}.inputs: there is no feed {name!r}"
         for one in declarations
@@ -108,6 +107,8 @@ def _declaration(name: str, table: Mapping[str, Any], folder: Path, faults: list
             taken[key] = _KEYS[key](value)
         except BadInput as error:
             faults.append(f"{place}.{key}: {error.message}")
+        except ValueError:  # Python does not print a number of more than 4,300 digits
+            faults.append(f"{place}.{key}: holds a number that is too long")
     faults += [f"{place}.{key}: must be given" for key in _REQUIRED if key not in table]
     schema = _schema(folder, taken.get("schema"), place, faults)
     if len(faults) > before or schema is None:
@@ -223,7 +224,7 @@ def _spec(name: str, taken: Mapping[str, Any]) -> FeedSpec:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
         raise BadInput(f"must be text, got {value!r}")
     return value
 

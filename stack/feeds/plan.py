@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from stack.feeds.declare import Declaration
@@ -141,6 +141,9 @@ def _plan_existing(
         reasons += _described_changes(stored, spec)
     if schema_is_new:
         reasons.append(f"{spec.schema} becomes a new version of the schema")
+    if not reasons and stored is not None and replace(stored, version=spec.version) != spec:
+        # The topic is as declared already: changed by hand, or by a run that fell before this.
+        reasons.append("the catalogue's entry is brought up to date")
     if not reasons:
         return Step(Action.KEEP, spec.name)
     return Step(

@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import IO, Any
 
 from stack.errors import BadRecord
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.rows.rows import MAX_LINE_BYTES, read_rows
 from stack.feeds.writer import FeedWriter
 from stack.kafka.writer import LogWriter
 
@@ -112,7 +114,7 @@ def _encode_or_fault(writer: FeedWriter, value: Any) -> dict[str, Any] | BadReco
 
 def at_line(line: int, fault: BadRecord, written: int | None = None) -> BadRecord:
     """The same fault with its line, and with how far the writing came."""
-    so_far = "" if written is None else f" ({written:,} records before it were written)"
+    so_far = "" if written is None else f" (records written before it: {written:,})"
     hint = fault.hint
     if written is not None:
         hint = f"{hint} Mend it and go on with --from-line {line}, or choose --on-bad skip or dead.".strip()
@@ -120,24 +122,45 @@ def at_line(line: int, fault: BadRecord, written: int | None = None) -> BadRecor
 
 
 class LineMemory:
-    """Hands lines through and remembers the latest ones, so that a bad row can be kept as it came."""
+    """Reads rows and remembers the lines of the row at hand, so that a bad one can be kept as it came."""
 
-    _KEPT_LINES = 256
-
-    def __init__(self, lines: Iterable[bytes], from_line: int = 1) -> None:
-        self._lines = lines
+    def __init__(self, stream: IO[bytes], from_line: int = 1) -> None:
+        self._stream = stream
         self._from_line = from_line
-        self._kept: deque[tuple[int, bytes]] = deque(maxlen=self._KEPT_LINES)
+        self._kept: deque[tuple[int, bytes]] = deque()
 
-    def __iter__(self) -> Iterator[bytes]:
+    def rows(self, format: str, schema: AvroSchema) -> Iterator[tuple[int, Any]]:  # noqa: A002
+        """The rows from `from_line` on; a header is read wherever the rows begin."""
+        for line, value in read_rows(self._lines(has_header=format == "csv"), format, schema):
+            while self._kept and self._kept[0][0] < line:
+                self._kept.popleft()
+            yield line, value
+
+    def _lines(self, has_header: bool) -> Iterator[bytes]:
         """The lines; those before `from_line` come as blank ones, which every format passes over."""
-        for number, line in enumerate(self._lines, start=1):
-            if number > 1 and number < self._from_line:
+        for number, line in enumerate(self._bounded_lines(), start=1):
+            if number < self._from_line and not (number == 1 and has_header):
                 yield b"\n"
                 continue
             self._kept.append((number, line))
             yield line
 
+    def _bounded_lines(self) -> Iterator[bytes]:
+        """Lines of the stream; one that is too long is cut just beyond the bound and never held whole."""
+        while line := self._stream.readline(MAX_LINE_BYTES + 1):
+            rest = line
+            while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
+                rest = self._stream.readline(1 << 16)
+            yield line
+
     def since(self, line: int) -> bytes:
-        """The text of a row that began on this line."""
-        return b"".join(text for number, text in self._kept if number >= line).rstrip(b"\r\n")
+        """The text of the row that began on this line: further lines only where they close its open quote.
+
+        The reader of CSV looks ahead for a closing quote, so more lines than the row's may be here.
+        """
+        lines = [text for number, text in self._kept if number >= line]
+        end = 1
+        if lines and lines[0].count(b'"') % 2:
+            closing = (place for place, text in enumerate(lines[1:], 2) if text.count(b'"') % 2)
+            end = next(closing, 1)
+        return b"".join(lines[:end]).rstrip(b"\r\n")

@@ -51,7 +51,6 @@ class FeedReader:
         self.schema = schema
         self._decoding = _Decoding(spec, schemas, schema)
         self._assigned = False
-        self._bounded = False
 
     def bounds(self) -> dict[int, Bounds]:
         """First offset and committed end of every partition, now."""
@@ -97,7 +96,7 @@ class FeedReader:
     def assign(self, offsets: Mapping[int, int], until: Mapping[int, int] | None = None) -> None:
         """Read exactly these partitions from these offsets, up to but not including `until`."""
         self._log.assign(offsets, until)
-        self._assigned, self._bounded = True, until is not None
+        self._assigned = True
 
     @property
     def positions(self) -> Mapping[int, int]:
@@ -107,12 +106,12 @@ class FeedReader:
     @property
     def done(self) -> bool:
         """Whether a bounded read has given everything."""
-        return self._bounded and self._log.done
+        return self._log.done
 
     @property
     def caught_up(self) -> bool:
         """Whether every partition was at its end when last looked at."""
-        return self._log.done
+        return self._log.caught_up
 
     def read(self, max_records: int = BATCH_RECORDS, timeout_s: float = 1.0) -> FeedBatch:
         """The next records, at most `max_records`; empty if none came in time. Decodes when asked to."""
@@ -134,7 +133,16 @@ class FeedReader:
         for batch in self.batches():
             yield from batch.records()
 
+    def read_schema(self) -> pa.Schema:
+        """The Arrow schema of the batches."""
+        from stack.feeds.avro.columns import arrow_schema
+
+        if self.schema is None:
+            raise BadInput("a reader without a schema has no Arrow schema")
+        return arrow_schema(self.schema)
+
     def close(self) -> None:
+        """Release the connection and its threads."""
         self._log.close()
 
     def __enter__(self) -> FeedReader:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 
 from stack.errors import NotFound, Unavailable
 from stack.kafka.config import KafkaAccess, make_client
-from stack.kafka.errors import translate, translated
+from stack.kafka.errors import LEADERLESS, translate, translated
 
 _TIMEOUT_S = 15.0
 
@@ -209,13 +209,18 @@ class KafkaAdmin:
         wanted = {TopicPartition(name, number): spec for number in partitions}
         if not wanted:
             return {}
-        futures = self._client.list_offsets(
-            wanted, isolation_level=isolation, request_timeout=self._timeout_s
-        )
-        return {
-            place.partition: self._result(future, f"asking for offsets of {name}").offset
-            for place, future in futures.items()
-        }
+        deadline = self._clock() + self._timeout_s
+        while True:
+            futures = self._client.list_offsets(
+                wanted, isolation_level=isolation, request_timeout=self._timeout_s
+            )
+            try:
+                return {place.partition: future.result().offset for place, future in futures.items()}
+            except KafkaException as error:
+                # A leader that was just elected, or just made, does not know yet that it is one.
+                if error.args[0].code() not in LEADERLESS or self._clock() > deadline:
+                    raise translate(error.args[0], f"asking for offsets of {name}") from error
+                self._sleep(0.05)
 
     def _result(self, future: Future[Any], doing: str) -> Any:
         try:

@@ -38,6 +38,12 @@ _AWAY = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.NOT_ENOUGH_REPLICAS,
 }
+# What passes by itself once a partition has its leader.
+LEADERLESS = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._NOENT,
+}
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 _NOT_ALLOWED = {
@@ -81,3 +87,6 @@ def translated(doing: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         raise translate(error.args[0], doing) from error
+    except SystemError as error:
+        # What is left of a fatal error that the client raised into one of its own callbacks.
+        raise NotDelivered(f"{doing}: the client failed for good", hint="Open it anew.") from error

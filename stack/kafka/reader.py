@@ -75,11 +75,7 @@ class RawBatch:
 
 
 class LogReader:
-    """A consumer without a group: partitions and offsets are given, nothing is committed.
-
-    `ended` holds the partitions that have nothing more to give: those at their bound, if one was given,
-    else those at their current end.
-    """
+    """A consumer without a group: partitions and offsets are given, nothing is committed."""
 
     def __init__(
         self,
@@ -95,25 +91,35 @@ class LogReader:
         self._clock = clock
         self._until: dict[int, int] = {}
         self._positions: dict[int, int] = {}
-        self.ended: set[int] = set()
+        self._ends: dict[int, int] = {}
+        self._at_bound: set[int] = set()
 
     def assign(self, offsets: Mapping[int, int], until: Mapping[int, int] | None = None) -> None:
         """Read from these offsets, up to but not including `until` where it is given."""
         self._positions = dict(offsets)
-        self._until = dict(until or {})
-        self.ended = {number for number, end in self._until.items() if offsets.get(number, end) >= end}
+        self._until = {number: (until or {})[number] for number in offsets if number in (until or {})}
+        self._ends = {}
+        self._at_bound = {number for number, end in self._until.items() if offsets[number] >= end}
         places = [
             TopicPartition(self._topic, number, offset)
             for number, offset in offsets.items()
-            if number not in self.ended
+            if number not in self._at_bound
         ]
         with translated(f"reading {self._topic}"):
             self._consumer.assign(places)
 
     @property
     def done(self) -> bool:
-        """Whether every assigned partition has given all it has to give."""
-        return len(self.ended) == len(self._positions)
+        """Whether every assigned partition has reached its bound."""
+        return len(self._at_bound) == len(self._positions)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every partition was at its bound or at the end of the log when last looked at."""
+        return all(
+            number in self._at_bound or self._ends.get(number, -1) >= position
+            for number, position in self._positions.items()
+        )
 
     @property
     def positions(self) -> Mapping[int, int]:
@@ -123,18 +129,21 @@ class LogReader:
     def read(self, max_records: int = BATCH_RECORDS, timeout_s: float = 1.0) -> RawBatch:
         """What is there, at most `max_records`; waits only while there is nothing at all.
 
-        Returns an empty batch when the time is over or when every partition has ended.
+        Returns an empty batch when the time is over or when every partition has reached its bound.
         """
         deadline = self._clock() + timeout_s
-        while not self.done or not self._until:
+        while not self.done:
             messages = self._consume(max_records, deadline)
+            at_bound = len(self._at_bound)
             if any(map(Message.error, messages)):
                 messages = self._without_events(messages)
             if messages:
-                batch = self._within_bounds(messages)
-                if batch:
-                    return RawBatch(batch)
-            if self._clock() >= deadline or self.done:
+                self._note_positions()
+                if len(self._at_bound) > at_bound:
+                    messages = self._within_bounds(messages)
+                if messages:
+                    return RawBatch(messages)
+            if self._clock() >= deadline:
                 break
         return RawBatch([])
 
@@ -162,8 +171,8 @@ class LogReader:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Control records are invisible: only this event tells that the end is reached.
-                self._positions[message.partition()] = message.offset()
-                self._reached_end(message.partition(), message.offset())
+                self._ends[message.partition()] = message.offset()
+                self._reached(message.partition(), message.offset())
             elif (
                 error.code() == KafkaError._AUTO_OFFSET_RESET
                 or error.code() == KafkaError.OFFSET_OUT_OF_RANGE
@@ -177,30 +186,25 @@ class LogReader:
                 raise translate(error, f"reading {self._topic}")
         return records
 
-    def _reached_end(self, partition: int, offset: int) -> None:
+    def _reached(self, partition: int, offset: int) -> None:
+        """A partition continues from here; at its bound it is paused, and its end is the bound itself."""
         end = self._until.get(partition)
-        if end is None or offset >= end:
-            self.ended.add(partition)
+        if end is None or offset < end:
+            self._positions[partition] = offset
+        elif partition not in self._at_bound:
+            self._positions[partition] = end
+            self._at_bound.add(partition)
+            self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def _note_positions(self) -> None:
+        """Ask once per partition how far it came, instead of looking at every record."""
+        running = (number for number in self._positions if number not in self._at_bound)
+        for place in self._consumer.position([TopicPartition(self._topic, number) for number in running]):
+            if place.offset > self._positions[place.partition]:
+                self._reached(place.partition, place.offset)
 
     def _within_bounds(self, messages: list[Message]) -> list[Message]:
-        """Note the new positions; drop what lies behind a bound and stop reading there."""
-        for place in self._consumer.position(
-            [TopicPartition(self._topic, number) for number in self._positions]
-        ):
-            if place.offset >= 0:
-                self._positions[place.partition] = max(self._positions[place.partition], place.offset)
-        if not self._until:
-            self.ended.clear()
-            return messages
-        over = [
-            n for n, end in self._until.items() if self._positions.get(n, 0) >= end and n not in self.ended
-        ]
-        if not over:
-            return messages
-        self._consumer.pause([TopicPartition(self._topic, number) for number in over])
-        for number in over:
-            self._positions[number] = self._until[number]
-            self.ended.add(number)
+        """Drop what lies behind a bound."""
         never = 1 << 62
         until = self._until
         return [one for one in messages if one.offset() < until.get(one.partition(), never)]

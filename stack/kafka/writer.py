@@ -34,6 +34,8 @@ WRITER_SETTINGS: Mapping[str, Any] = {
     "batch.size": 1 << 20,
     "compression.type": "lz4",
     "queue.buffering.max.messages": QUEUE_RECORDS,
+    # Topics exist before anybody writes to them: one that is unknown for this long was deleted.
+    "topic.metadata.propagation.max.ms": 5_000,
     # Ours is the tighter bound: this one must never be hit (see the module's first lines).
     "queue.buffering.max.kbytes": _LIBRDKAFKA_QUEUE_KBYTES,
     "message.max.bytes": MAX_RECORD_BYTES,
@@ -42,7 +44,8 @@ WRITER_SETTINGS: Mapping[str, Any] = {
 }
 
 WriteRecord = dict[str, Any]
-"""value, key: bytes or None; partition, timestamp (ms): int, where given."""
+"""value, key: bytes or None; timestamp: milliseconds, where given. `produce_batch` takes a partition in
+each record, too, but does not heed it."""
 
 
 class LogWriter:
@@ -56,12 +59,15 @@ class LogWriter:
         timeout_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        own = {
+        own: dict[str, Any] = {
             **WRITER_SETTINGS,
             "delivery.timeout.ms": int(timeout_s * 1000),
-            "on_delivery": self._on_delivery,
         }
-        if transactional_id is not None:
+        if transactional_id is None:
+            own["on_delivery"] = self._on_delivery
+        else:
+            # A commit fails if any record did. And the client raises a fatal error (fenced) out of `flush`,
+            # but goes on to call delivery callbacks with that exception set, which ends in a SystemError.
             own["transactional.id"] = transactional_id
             own["transaction.timeout.ms"] = min(int(timeout_s * 1000), 60_000)
         self._producer = make_client(Producer, access, {**own, **(settings or {})})
@@ -79,8 +85,11 @@ class LogWriter:
             size = len(message.value() or b"")
             self._failure = translate(error, f"writing a record of {size:,} bytes to {message.topic()}")
 
-    def write(self, topic: str, records: Sequence[WriteRecord]) -> None:
-        """Queue records in order; waits while the queue is full. Raises if an earlier one failed."""
+    def write(self, topic: str, records: Sequence[WriteRecord], partition: int = -1) -> None:
+        """Queue records in order; waits while the queue is full. Raises if an earlier one failed.
+
+        They go where their keys belong, or all to `partition` if it is given.
+        """
         for start in range(0, len(records), _CHUNK_RECORDS):
             chunk = list(records[start : start + _CHUNK_RECORDS])
             sizes = list(map(_size, chunk))
@@ -88,21 +97,21 @@ class LogWriter:
                 raise _too_large(topic, start + sizes.index(max(sizes)), max(sizes))
             self._make_room(len(chunk), sum(sizes))
             if any("timestamp" in record for record in chunk):
-                self._queue_one_by_one(topic, chunk)
+                self._queue_one_by_one(topic, chunk, partition)
             else:
                 with translated(f"writing to {topic}"):
-                    queued = self._producer.produce_batch(topic, chunk)
+                    queued = self._producer.produce_batch(topic, chunk, partition=partition)
                 if queued < len(chunk):
                     self._raise_marked(topic, chunk, start)
-            self._producer.poll(0)
-            self._raise_failure()
+            self._poll(0)
 
-    def _queue_one_by_one(self, topic: str, records: Sequence[WriteRecord]) -> None:
+    def _queue_one_by_one(self, topic: str, records: Sequence[WriteRecord], partition: int) -> None:
         """The slower way, for records with a time of their own: `produce_batch` refuses timestamps."""
         produce = self._producer.produce
         with translated(f"writing to {topic}"):
             for record in records:
-                produce(topic, record["value"], record.get("key"), timestamp=record.get("timestamp", 0))
+                stamp = record.get("timestamp", 0)
+                produce(topic, record["value"], record.get("key"), partition=partition, timestamp=stamp)
 
     def write_one(
         self,
@@ -116,7 +125,12 @@ class LogWriter:
         self._make_room(1, len(value or b"") + len(key or b""))
         with translated(f"writing to {topic}"):
             self._producer.produce(topic, value, key, timestamp=timestamp_ms, headers=list(headers or ()))
-        self._producer.poll(0)
+        self._poll(0)
+
+    def _poll(self, timeout_s: float) -> None:
+        """Let the client report; raises what it reports."""
+        with translated("writing"):
+            self._producer.poll(timeout_s)
         self._raise_failure()
 
     def _make_room(self, records: int, size_bytes: int) -> None:
@@ -134,8 +148,7 @@ class LogWriter:
                     f"{waiting:,} records wait in the queue for more than {self._timeout_s:.0f} s",
                     hint="Kafka takes none of them: `stack status` and `stack doctor` tell more.",
                 )
-            self._producer.poll(0.01)
-            self._raise_failure()
+            self._poll(0.01)
         self._queued_bytes += size_bytes
 
     def _raise_marked(self, topic: str, chunk: Sequence[WriteRecord], start: int) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from stack.errors import BadInput
 from stack.model.duration import parse_duration_ms
 
-_VECTOR_PART = re.compile(r"p(\d+)=(\d+)")
+_VECTOR_PART = re.compile(r"p(\d{1,9})=(\d{1,40})")
+_LARGEST_OFFSET = (1 << 63) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +62,19 @@ def parse_startpoint(text: str, now_ms: int) -> Startpoint:
     if word == "latest":
         return Latest()
     if word.isdecimal():
-        return AtOffset(int(word))
+        return AtOffset(_parse_offset(word))
     if word.startswith("p") and "=" in word:
         return AtOffsets(_parse_offsets(word))
     if word.startswith("-"):
         return AtTime(now_ms - _parse_age_ms(word))
     return AtTime(parse_time_ms(word))
+
+
+def _parse_offset(word: str) -> int:
+    offset = int(word) if len(word) <= 40 else _LARGEST_OFFSET + 1
+    if offset > _LARGEST_OFFSET:
+        raise BadInput(f"{word[:40]!r} is larger than any offset", hint=_SYNTAX)
+    return offset
 
 
 def _parse_age_ms(word: str) -> int:
@@ -84,7 +93,7 @@ def _parse_offsets(word: str) -> dict[int, int]:
         partition = int(match.group(1))
         if partition in offsets:
             raise BadInput(f"partition {partition} stands twice in {word!r}", hint=_SYNTAX)
-        offsets[partition] = int(match.group(2))
+        offsets[partition] = _parse_offset(match.group(2))
     return offsets
 
 
@@ -96,13 +105,13 @@ def parse_time_ms(text: str) -> int:
         raise BadInput(f"{text!r} is not a startpoint", hint=_SYNTAX) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return round((moment - _EPOCH) / timedelta(milliseconds=1))
 
 
 def format_time(timestamp_ms: int) -> str:
     """A moment as ISO 8601 in UTC with milliseconds, as every command prints it."""
     try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
-    except (ValueError, OverflowError, OSError):
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
         return f"{timestamp_ms} ms"
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
