@@ -13,7 +13,7 @@ from stack.errors import NotFound, Unavailable
 from stack.feeds.apply import Applier
 from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.schema import AvroSchema
-from stack.feeds.catalogue import Catalogue
+from stack.feeds.catalogue import Catalogue, stored_topic
 from stack.feeds.reader import FeedReader
 from stack.feeds.registry.registry import SchemaRegistry
 from stack.feeds.registry.state import Registered
@@ -61,7 +61,7 @@ class Stack:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        return Catalogue(self._ledger(catalogue_topic(self.settings.name)))
+        return Catalogue(self._ledger(catalogue_topic(self.settings.name)), self.topic_of)
 
     @cached_property
     def registry(self) -> SchemaRegistry:
@@ -147,8 +147,7 @@ class Stack:
                 continue
             finally:
                 ledger.close()
-            # Another stack's prefix is not known here: the end of the topic's name must do.
-            if any(topic == feed or topic.endswith(feed) for feed in feeds):
+            if any(stored_topic(text) == topic for text in feeds.values()):
                 return name[1:].removesuffix(".catalog")
         return None
 

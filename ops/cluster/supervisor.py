@@ -43,6 +43,8 @@ class Child:
     process: psutil.Process | None = None
     started_at: float = 0.0
     reason: str = ""
+    # How much its files held before its last start: what an earlier life left does not explain this one.
+    told_bytes: Mapping[Path, int] = field(default_factory=dict)
 
 
 class Supervisor:
@@ -111,11 +113,14 @@ class Supervisor:
         service = child.service
         try:
             service.prepare()
+            child.told_bytes = {file: _size(file) for file in (service.log, self._output(service))}
             child.process = psutil.Process(processes.spawn(service.command, self._output(service)))
         except FeedstackError as error:
             child.life, child.reason = restart.failed(child.life), f"{error.message}. {error.hint}"
             log.error("%s cannot start: %s", service.name, child.reason)
-        except (OSError, psutil.Error) as error:
+        except psutil.NoSuchProcess:  # it ended before it could be looked at
+            self._bury(child, time.monotonic())
+        except OSError as error:
             child.life, child.reason = restart.fell(child.life, time.monotonic()), str(error)
             log.error("%s cannot start: %s", service.name, error)
         else:
@@ -130,18 +135,20 @@ class Supervisor:
                 process.wait(0)
         child.process = None
         child.life = restart.fell(child.life, now)
-        child.reason = service.explain(self._tail(service)) or f"it ended; its log is {service.log}"
+        child.reason = service.explain(self._tail(child)) or f"it ended; its log is {service.log}"
         log.warning("%s fell: %s", service.name, child.reason)
 
     def _output(self, service: Service) -> Path:
         return self._layout.logs / f"{service.name}.out"
 
-    def _tail(self, service: Service) -> str:
+    def _tail(self, child: Child) -> str:
         """The end of what the child logged and printed in its last life."""
         text = ""
-        for file in (service.log, self._output(service)):
+        for file in (child.service.log, self._output(child.service)):
+            size, told = _size(file), child.told_bytes.get(file, 0)
             with contextlib.suppress(OSError), file.open("rb") as stream:
-                stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+                # A file that is shorter than before was rotated: all of it is new.
+                stream.seek(max(size - _TAIL_BYTES, told if told <= size else 0))
                 text += stream.read().decode("utf-8", "replace")
         return text
 
@@ -182,6 +189,13 @@ class Supervisor:
             )
         log.info("stopped %s", child.service.name)
         child.process = None
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def main(arguments: Sequence[str]) -> None:

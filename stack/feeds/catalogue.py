@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Callable
 from typing import Any
 
 from stack.errors import CorruptState, NotFound
@@ -14,8 +15,9 @@ from stack.model.ledger import Entries, Ledger
 class Catalogue:
     """Looks feeds up by name."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, topic_of: Callable[[str, int], str] = lambda name, _: name) -> None:
         self._ledger = ledger
+        self._topic_of = topic_of
 
     def feeds(self) -> dict[str, FeedSpec]:
         """All feeds, by name in alphabetical order."""
@@ -39,7 +41,8 @@ class Catalogue:
 
     def put(self, spec: FeedSpec) -> None:
         """Write one feed; writes nothing if it stands there already."""
-        text = spec_to_json(spec)
+        # The topic is for other stacks on the same Kafka: they cannot know this one's prefix.
+        text = spec_to_json(spec, topic=self._topic_of(spec.name, spec.version))
         self._ledger.update(lambda entries: {} if entries.get(spec.name) == text else {spec.name: text})
 
     def remove(self, name: str) -> None:
@@ -51,8 +54,8 @@ def specs_of(entries: Entries) -> dict[str, FeedSpec]:
     return {name: spec_from_json(name, entries[name]) for name in sorted(entries)}
 
 
-def spec_to_json(spec: FeedSpec) -> str:
-    """The stored form of a feed: one JSON object, keys in a fixed order."""
+def spec_to_json(spec: FeedSpec, **more: str) -> str:
+    """The stored form of a feed: one JSON object, keys in a fixed order, `more` behind them."""
     storage: dict[str, Any]
     match spec.storage:
         case Events(retention_ms):
@@ -74,8 +77,17 @@ def spec_to_json(spec: FeedSpec) -> str:
         "by": spec.by,
         "inputs": list(spec.inputs),
         "compatibility": spec.compatibility,
+        **more,
     }
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def stored_topic(text: str) -> str | None:
+    """The topic of a stored feed, where its stack wrote it down."""
+    try:
+        return str(json.loads(text)["topic"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def spec_from_json(name: str, text: str) -> FeedSpec:

@@ -53,7 +53,7 @@ class FeedReader:
         self._assigned = False
 
     def bounds(self) -> dict[int, Bounds]:
-        """First offset and committed end of every partition, now."""
+        """First offset and end of every partition, now."""
         return self._admin.bounds(self._topic, self._partitions)
 
     @cached_property

@@ -183,9 +183,13 @@ class KafkaAdmin:
             self._sleep(0.02)
 
     def bounds(self, name: str, partitions: int) -> dict[int, Bounds]:
-        """First offset and committed end of each partition: what a reader can see now."""
+        """First offset and end of each partition.
+
+        The end is the high watermark: a commit that was just acknowledged is behind the last stable offset
+        for a moment longer. So a read up to it waits for transactions that are open now.
+        """
         low = self._offsets(name, range(partitions), OffsetSpec.earliest())
-        high = self._offsets(name, range(partitions), OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        high = self._offsets(name, range(partitions), OffsetSpec.latest())
         return {number: Bounds(low[number], high[number]) for number in range(partitions)}
 
     def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -199,20 +203,14 @@ class KafkaAdmin:
         ends = self.ends(name, late) if late else {}
         return {number: ends.get(number, offset) for number, offset in found.items()}
 
-    def _offsets(
-        self,
-        name: str,
-        partitions: Iterable[int],
-        spec: OffsetSpec,
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[int, int]:
+    def _offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
         wanted = {TopicPartition(name, number): spec for number in partitions}
         if not wanted:
             return {}
         deadline = self._clock() + self._timeout_s
         while True:
             futures = self._client.list_offsets(
-                wanted, isolation_level=isolation, request_timeout=self._timeout_s
+                wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout_s
             )
             try:
                 return {place.partition: future.result().offset for place, future in futures.items()}

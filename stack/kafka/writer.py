@@ -7,7 +7,9 @@ has room for, by count and by bytes, and treats any mark as fatal.
 
 from __future__ import annotations
 
+import contextlib
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -225,9 +227,11 @@ class LogWriter:
                 raise translate(error.args[0], "aborting a transaction") from error
 
     def close(self) -> None:
-        """Write what is queued and release the connection. Does not raise over an earlier failure."""
-        self._producer.flush(self._timeout_s)
-        self._producer.close()
+        """Write what is queued and release the connection. Does not raise: `flush` is there to know."""
+        with warnings.catch_warnings(), contextlib.suppress(KafkaException, SystemError):
+            # A fenced producer cannot abort what is no longer its own, and warns about it.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self._producer.close(self._timeout_s)
 
     def __enter__(self) -> LogWriter:
         return self

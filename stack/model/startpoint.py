@@ -22,7 +22,7 @@ class Oldest:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The end of the feed at the moment of asking."""
+    """The end of the feed at the moment of asking. Reading up to it waits for transactions open then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One real cluster for all tests of a run; each test has a stack of its own name on it, hence its own feeds."""
+"""One real cluster for all tests of a run; each test has a stack of its own on it, hence its own feeds."""
 
 from __future__ import annotations
 
