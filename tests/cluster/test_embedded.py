@@ -1,0 +1,181 @@
+"""The embedded cluster's life: up, down, kill -9, taking over, beside another one, three brokers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from ops.cluster import control, processes
+from ops.cluster.temporary import temporary_folder, temporary_stack
+from stack import Latest, Oldest, Settings, Stack
+from stack.errors import ClusterFault
+from tests.cluster.conftest import apply
+from tests.clusters import wait_for
+
+# Several clusters at once on two cores would only wait for each other.
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("embedded"), pytest.mark.timeout(240)]
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Settings]:
+    with temporary_stack("life", quiet) as settings:
+        with Stack.connect(settings) as stack:
+            apply(stack)
+        yield settings
+
+
+def view(number: int) -> dict[str, Any]:
+    import time
+
+    return {"user": f"u{number}", "page": "/", "ms": int(time.time() * 1000), "load": float(number)}
+
+
+def write(settings: Settings, numbers: range) -> None:
+    with Stack.connect(settings) as stack, stack.writer("page-views") as writer:
+        writer.write_many(view(number) for number in numbers)
+
+
+def numbers(settings: Settings) -> list[int]:
+    with Stack.connect(settings) as stack, stack.reader("page-views") as reader:
+        reader.seek(Oldest(), until=Latest())
+        return sorted(int(record.value["load"]) for record in reader.records())
+
+
+def kill(settings: Settings, *names: str) -> None:
+    found = processes.find(settings.data)
+    for name in names:
+        os.kill(found[name].pid, signal.SIGKILL)
+    for name in names:
+        wait_for(lambda process=found[name]: not processes.is_alive(process), f"the end of {name}")
+
+
+def states(settings: Settings) -> dict[str, str]:
+    return {service.name: service.state for service in control.status(settings)}
+
+
+def test_status_tells_what_runs(embedded: Settings) -> None:
+    services = {service.name: service for service in control.status(embedded)}
+    assert set(services) == {"kafka-1", "zookeeper", "http", "supervisor"}
+    for service in services.values():
+        assert service.state == "ready"
+        assert service.pid
+        assert service.memory_bytes > 10 << 20
+        assert service.uptime_s is not None
+    memory = services["kafka-1"].memory_bytes + services["zookeeper"].memory_bytes
+    assert memory < 900 << 20
+
+
+def test_up_again_finds_it_running(embedded: Settings) -> None:
+    before = {name: process.pid for name, process in processes.find(embedded.data).items()}
+    control.up(embedded, None, quiet)
+    assert {name: process.pid for name, process in processes.find(embedded.data).items()} == before
+
+
+def test_a_killed_broker_is_started_again_and_loses_nothing(embedded: Settings) -> None:
+    write(embedded, range(500))
+    kill(embedded, "kafka-1")
+    wait_for(lambda: states(embedded).get("kafka-1") == "ready", "the broker's return", 60)
+    assert numbers(embedded) == list(range(500))
+    restarts = {service.name: service.restarts for service in control.status(embedded)}
+    assert restarts["kafka-1"] == 1
+
+
+def test_children_of_a_killed_supervisor_are_taken_over(embedded: Settings) -> None:
+    kill(embedded, "supervisor")
+    before = {name: process.pid for name, process in processes.find(embedded.data).items()}
+    assert set(before) == {"kafka-1", "zookeeper", "http"}
+    assert set(states(embedded).values()) == {"orphan"}
+    heard: list[str] = []
+    control.up(embedded, None, heard.append)
+    after = {name: process.pid for name, process in processes.find(embedded.data).items()}
+    assert {name: after[name] for name in before} == before
+    assert any("taking over" in line for line in heard)
+    assert numbers(embedded) == list(range(500))
+    kill(embedded, "zookeeper")
+    wait_for(lambda: states(embedded).get("zookeeper") == "ready", "ZooKeeper's return", 60)
+
+
+def test_everything_survives_kill_9_of_everything(embedded: Settings) -> None:
+    write(embedded, range(500, 600))
+    ports = {service.name: service.port for service in control.status(embedded)}
+    kill(embedded, "supervisor", "kafka-1", "zookeeper", "http")
+    control.up(embedded, None, quiet)
+    assert numbers(embedded) == list(range(600))
+    assert {service.name: service.port for service in control.status(embedded)} == ports
+
+
+def test_data_and_ports_survive_down_and_up(embedded: Settings) -> None:
+    ports = {service.name: service.port for service in control.status(embedded)}
+    found = processes.find(embedded.data)
+    assert control.down(embedded, quiet)
+    assert processes.find(embedded.data) == {}
+    assert not any(processes.is_alive(process) for process in found.values())
+    assert not control.down(embedded, quiet)
+    control.up(embedded, None, quiet)
+    assert {service.name: service.port for service in control.status(embedded)} == ports
+    assert numbers(embedded) == list(range(600))
+
+
+def test_another_number_of_brokers_is_refused(embedded: Settings) -> None:
+    with pytest.raises(ClusterFault, match="holds a cluster of 1 broker"):
+        control.up(embedded, 3, quiet)
+    assert states(embedded)["kafka-1"] == "ready"
+
+
+def test_a_second_stack_runs_beside_the_first_and_a_broken_one_leaves_nothing(embedded: Settings) -> None:
+    with temporary_stack("beside", quiet) as other:
+        with Stack.connect(other) as stack:
+            assert stack.catalogue.feeds() == {}
+        ports = [service.port for settings in (embedded, other) for service in control.status(settings)]
+        used = [port for port in ports if port]
+        assert len(set(used)) == len(used)
+        taken = next(service.port for service in control.status(other) if service.name == "kafka-1")
+        with temporary_folder("broken", f"[embedded]\nkafka_port = {taken}\n") as third:
+            with pytest.raises(ClusterFault, match=f"port {taken} for kafka-1 is taken by pid"):
+                control.up(third, None, quiet)
+            assert processes.find(third.data) == {}
+    assert states(embedded)["kafka-1"] == "ready"
+
+
+def test_a_child_that_cannot_start_is_explained_and_leaves_nothing_behind() -> None:
+    with temporary_folder("sick") as settings:
+        folder = settings.data / "kafka-1"
+        (folder / "orders-0").mkdir(parents=True)
+        (folder / "orders-0" / "00000000000000000000.log").write_bytes(b"somebody's")
+        with pytest.raises(ClusterFault, match="holds a broker's data that this stack did not make"):
+            control.up(settings, None, quiet)
+        assert processes.find(settings.data) == {}
+        assert (folder / "orders-0" / "00000000000000000000.log").read_bytes() == b"somebody's"
+
+
+def test_three_brokers_replicate_and_bear_the_loss_of_one() -> None:
+    with temporary_stack("three", quiet, '[embedded]\nkafka_heap = "256MB"\n', brokers=3) as settings:
+        with Stack.connect(settings) as stack:
+            apply(stack)
+            topic = stack.admin.describe(["page-views"])["page-views"]
+            assert topic.replication == 3
+            assert stack.admin.settings(["page-views"])["page-views"]["min.insync.replicas"] == "2"
+        write(settings, range(100))
+        found = processes.find(settings.data)
+        os.kill(found["kafka-2"].pid, signal.SIGSTOP)
+        try:
+            write(settings, range(100, 200))
+            assert numbers(settings) == list(range(200))
+        finally:
+            with_suppressed_kill(found["kafka-2"])
+        wait_for(lambda: states(settings).get("kafka-2") == "ready", "broker 2", 60)
+        assert numbers(settings) == list(range(200))
+
+
+def with_suppressed_kill(process: psutil.Process) -> None:
+    if processes.is_alive(process):
+        process.kill()

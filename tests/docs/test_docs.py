@@ -1,0 +1,171 @@
+"""The documentation keeps up with the code: commands, settings, routes, public names and links."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import stack
+from ops.cli.root import root
+from ops.service.app import create_app
+from stack import settings
+from stack.feeds import declare
+from stack.feeds.registry.registry import SchemaRegistry
+from stack.model.expression.functions import FUNCTIONS
+from stack.model.ledger import MemoryLedger
+
+PROJECT = Path(__file__).resolve().parents[2]
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_RULE = re.compile(r'^\s+"([a-z]+(?:-[a-z]+)+)",$', re.MULTILINE)
+# Written in two parts, so that this file does not hold what it looks for.
+_UNWANTED = (
+    "shared" + "/design",
+    "pypi" + ".org",
+    "python" + "hosted.org",
+    "maven" + ".org",
+    "maven" + ".apache.org",
+)
+
+
+def _read(name: str) -> str:
+    return (PROJECT / name).read_text(encoding="utf-8")
+
+
+def _tracked(*patterns: str) -> list[Path]:
+    """The files of the repository, those not added yet included."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("this is not a git checkout")
+    return [file for name in listed.stdout.splitlines() if (file := PROJECT / name).is_file()]
+
+
+def _commands(command: click.Command, words: str) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from _commands(below, f"{words} {name}")
+    else:
+        yield words, command
+
+
+COMMANDS = dict(_commands(root, "stack"))
+
+
+@pytest.fixture(scope="module")
+def pages() -> str:
+    return "\n".join(
+        [_read("README.md"), *(_read(f"docs/{page.name}") for page in PROJECT.glob("docs/*.md"))]
+    )
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_command_has_help_with_an_example(words: str) -> None:
+    text = COMMANDS[words].help or ""
+    assert "Example:" in text
+    assert f"{words} " in f"{text} ".replace("\n", " ")
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_command_and_its_options_are_documented(words: str, pages: str) -> None:
+    assert f"`{words}" in pages
+    for option in COMMANDS[words].params:
+        if isinstance(option, click.Option):
+            assert option.help, f"{words} {option.opts[0]} has no help"
+            assert re.search(rf"{re.escape(option.opts[0])}\b", pages), f"{words} {option.opts[0]}"
+
+
+def test_options_of_the_root_are_documented(pages: str) -> None:
+    for option in root.params:
+        assert option.opts[0] in pages
+
+
+def test_every_setting_is_documented() -> None:
+    page = _read("docs/settings.md")
+    tables: dict[str, Iterable[str]] = {
+        "": settings._TOP,
+        "embedded.": settings._EMBEDDED,
+        "spark.": settings._SPARK,
+        "http.": settings._HTTP,
+        "kafka.": [*settings._KAFKA, *settings._KAFKA_TABLES],
+        "zookeeper.": settings._ZOOKEEPER,
+    }
+    assert {prefix.rstrip(".") for prefix in tables} - {""} == set(settings._TABLES)
+    names = [f"{prefix}{key}" for prefix, keys in tables.items() for key in keys]
+    assert [key for key in names if f"| `{key}` |" not in page] == []
+    assert [key for key in settings._OWN_KAFKA_SETTINGS if f"`{key}`" not in page] == []
+
+
+def test_every_key_of_the_catalogue_is_documented() -> None:
+    page = _read("docs/feeds.md")
+    assert [key for key in declare._KEYS if f"| `{key}` |" not in page] == []
+
+
+def test_every_level_and_rule_is_documented() -> None:
+    page = _read("docs/schemas.md")
+    rules = _RULE.findall(_read("stack/feeds/registry/compatibility.py"))
+    assert len(rules) >= 8
+    assert [word for word in (*declare.LEVELS, *rules) if f"`{word}`" not in page] == []
+
+
+def test_every_function_of_expressions_is_documented() -> None:
+    page = _read("docs/expressions.md")
+    assert [name for name in FUNCTIONS if f"`{name}(" not in page] == []
+
+
+def test_every_route_is_documented() -> None:
+    page = _read("docs/schemas.md")
+    paths = create_app(SchemaRegistry(MemoryLedger())).openapi()["paths"]
+    assert len(paths) >= 20
+    for path, methods in paths.items():
+        shown = " ".join(line.split("|")[1] for line in page.splitlines() if f" {path}`" in line)
+        assert [method for method in methods if method.upper() not in shown] == [], path
+
+
+def test_every_decision_says_context_choice_and_price() -> None:
+    decisions = sorted((PROJECT / "ops/decisions").glob("*.md"))
+    assert [int(file.name[:4]) for file in decisions] == list(range(1, len(decisions) + 1))
+    for file in decisions:
+        text = file.read_text(encoding="utf-8")
+        assert all(f"**{word}.**" in text for word in ("Context", "Choice", "Price")), file.name
+
+
+def test_internal_links_lead_somewhere() -> None:
+    broken = []
+    for page in _tracked("*.md"):
+        for target in _LINK.findall(page.read_text(encoding="utf-8")):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            file = (page.parent / name).resolve() if name else page
+            if not file.exists() or (anchor and anchor not in _anchors(file)):
+                broken.append(f"{page.relative_to(PROJECT)}: {target}")
+    assert broken == []
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = _HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_public_names_are_what_all_says() -> None:
+    modules = {"connection", "errors", "feeds", "kafka", "model", "settings", "zookeeper"}
+    visible = {name for name in vars(stack) if not name.startswith("_")}
+    assert sorted(stack.__all__) == list(stack.__all__)
+    assert visible - modules == set(stack.__all__)
+    module = importlib.import_module("stack")
+    assert all(getattr(module, name) is not None for name in stack.__all__)
+
+
+def test_no_file_names_what_must_not_be_named() -> None:
+    found = []
+    for file in _tracked():
+        text = file.read_text(encoding="utf-8", errors="replace")
+        found += [f"{file.relative_to(PROJECT)}: {word}" for word in _UNWANTED if word in text]
+    assert found == []
