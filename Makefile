@@ -17,7 +17,7 @@ demo: setup  ## start a temporary cluster, make feeds, fill them, show them
 	@$(BIN)/stack demo
 
 test: setup check  ## all checks and all tests, on a real Kafka and ZooKeeper
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: setup  ## lint, format, types, import contracts
 	$(BIN)/ruff check .
@@ -29,7 +29,7 @@ unit: setup  ## only the tests that need no cluster
 	$(BIN)/pytest -n 2 -m "not cluster"
 
 cluster: setup  ## only the tests on the real cluster
-	$(BIN)/pytest -m cluster
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m cluster
 
 bench: setup  ## measure feeds and codecs against the bare clients
 	$(BIN)/stack bench feeds

@@ -38,8 +38,9 @@ def schemas_topic(stack: str) -> str:
 class Stack:
     """A connection to one stack. Clients are made when they are first needed.
 
-    with Stack.connect() as stack:
-        for record in stack.reader("page-views", start=Oldest(), until=Latest()).records():
+    with Stack.connect() as stack, stack.reader("page-views") as reader:
+        reader.seek(Oldest(), until=Latest())
+        for record in reader.records():
             ...
     """
 

@@ -204,7 +204,7 @@ def produce(
     Example:
       stack feeds produce page-views views.jsonl
       stack feeds produce page-views views.csv --on-bad dead
-      echo '{"user": "ada", "page": "/", "ms": 1767225600000, "load": 1.5}' | stack feeds produce page-views
+      head -n 100 views.jsonl | stack feeds produce page-views
     """
     from stack.feeds.produce import LineMemory, OnBad, Produced, check_rows, write_rows
 

@@ -64,11 +64,12 @@ def apply(
         say_json({"applied": not only_plan, "steps": [_step_json(step) for step in steps]})
     elif refused:
         note(f"{refused} of {len(steps)} feeds refused: nothing was changed")
-        raise click.exceptions.Exit(1)
     elif only_plan:
         say("nothing was changed: this is the plan" if changed else "all feeds are as declared")
     else:
         say(f"applied {len(changed)} of {len(steps)} feeds" if changed else "all feeds are as declared")
+    if refused:
+        raise click.exceptions.Exit(1)
 
 
 def _show_plan(steps: Sequence[Step]) -> None:
@@ -269,12 +270,17 @@ def graph(session: Session, dot: bool, as_json: bool) -> None:
     elif not specs:
         note("no feeds yet; declare some in schemas/catalog.toml and run `stack feeds apply`")
     else:
-        roots = [spec for spec in specs.values() if not spec.inputs]
-        for spec in roots:
-            _draw(spec, specs, "", "", ())
+        drawn: set[str] = set()
+        # A round of feeds has no beginning: whatever no root leads to begins one of its own.
+        for spec in sorted(specs.values(), key=lambda one: len(one.inputs) > 0):
+            if not spec.inputs or spec.name not in drawn:
+                _draw(spec, specs, "", "", (), drawn)
 
 
-def _draw(spec: FeedSpec, specs: dict[str, FeedSpec], first: str, rest: str, above: tuple[str, ...]) -> None:
+def _draw(
+    spec: FeedSpec, specs: dict[str, FeedSpec], first: str, rest: str, above: tuple[str, ...], drawn: set[str]
+) -> None:
+    drawn.add(spec.name)
     how = f" <- {spec.by}" if spec.by else ""
     say(f"{first}{spec.name} ({spec.kind}{', table' if spec.is_table else ''}){how}")
     if spec.name in above:
@@ -284,7 +290,7 @@ def _draw(spec: FeedSpec, specs: dict[str, FeedSpec], first: str, rest: str, abo
     for index, one in enumerate(made):
         last = index == len(made) - 1
         fork, bar = ("└─ ", "   ") if last else ("├─ ", "│  ")
-        _draw(one, specs, rest + fork, rest + bar, (*above, spec.name))
+        _draw(one, specs, rest + fork, rest + bar, (*above, spec.name), drawn)
 
 
 def _dot(specs: dict[str, FeedSpec]) -> None:

@@ -17,11 +17,14 @@ def write_atomically(path: Path, text: str) -> None:
     """Replace a file so that a reader, or a crash, sees the old or the new text, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -34,7 +37,11 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (ValueError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise CorruptState(
+            f"{path} cannot be read: {error.strerror}", hint="Check its permissions."
+        ) from None
+    except ValueError as error:
         raise CorruptState(
             f"{path} is broken: {error}",
             hint=f"Move it aside (mv {path} {path}.broken) and run `stack up` again.",

@@ -16,6 +16,7 @@ HOPELESS_STARTS = 3
 class State(StrEnum):
     STARTING = "starting"
     READY = "ready"
+    SILENT = "silent"
     RESTARTING = "restarting"
     FAILED = "failed"
 
@@ -42,6 +43,11 @@ def answered(life: Life, now: float) -> Life:
     if life.state is State.READY:
         return replace(life, falls=0) if now - life.ready_since >= STEADY_S else life
     return replace(life, state=State.READY, ever_ready=True, ready_since=now)
+
+
+def silent(life: Life) -> Life:
+    """The child's process runs but no longer answers. It is left alone: it may be stopped or very busy."""
+    return replace(life, state=State.SILENT) if life.state is State.READY else life
 
 
 def fell(life: Life, now: float) -> Life:

@@ -108,6 +108,9 @@ class Supervisor:
             if child.life.state is not State.READY:
                 log.info("%s serves on port %d", child.service.name, child.service.port)
             child.life, child.reason = restart.answered(child.life, now), ""
+        elif child.life.state is State.READY:
+            child.life, child.reason = restart.silent(child.life), "it runs, but does not answer"
+            log.warning("%s does not answer", child.service.name)
 
     def _start(self, child: Child) -> None:
         service = child.service

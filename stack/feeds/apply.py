@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stack.errors import BadCatalogue
+from stack.feeds.avro.schema import AvroSchema
 from stack.feeds.catalogue import Catalogue
 from stack.feeds.declare import Declaration
 from stack.feeds.keys import key_schema
@@ -24,12 +25,13 @@ class Applier:
     admin: KafkaAdmin
     catalogue: Catalogue
     registry: SchemaRegistry
-    topic_of: Callable[[str], str]
+    topic_of: Callable[[str, int], str]
     other_owner: Callable[[str], str | None]
 
     def plan(self, declarations: Sequence[Declaration], allowed: Allowed) -> list[Step]:
         """What would be done; changes nothing."""
         stored = self.catalogue.feeds()
+        declarations = [_at_version(one, stored.get(one.spec.name)) for one in declarations]
         existing = self._existing([one.spec for one in declarations])
         steps = []
         for declaration in declarations:
@@ -42,9 +44,7 @@ class Applier:
                     there,
                     schema_breaks=self._schema_breaks(declaration),
                     schema_is_new=self._schema_is_new(declaration),
-                    owner_stack=self.other_owner(self.topic_of(name))
-                    if there and name not in stored
-                    else None,
+                    owner_stack=self._owner(declaration.spec) if there and name not in stored else None,
                     allowed=allowed,
                 )
             )
@@ -65,10 +65,11 @@ class Applier:
                 hint="\n  ".join(dict.fromkeys(step.hint for step in refused if step.hint)),
                 faults=tuple(lines),
             )
-        by_name = {one.spec.name: one for one in declarations}
+        stored = self.catalogue.feeds()
+        by_name = {one.spec.name: _at_version(one, stored.get(one.spec.name)) for one in declarations}
         for step in steps:
             if step.action is Action.REMOVE:
-                self.admin.delete([self.topic_of(step.feed)])
+                self.admin.delete([self._topic(stored[step.feed])])
                 self.catalogue.remove(step.feed)
             elif step.action is not Action.KEEP:
                 self._carry_out(by_name[step.feed], step)
@@ -76,7 +77,7 @@ class Applier:
 
     def _carry_out(self, declaration: Declaration, step: Step) -> None:
         """Schema first, then the topic, then the catalogue: a crash in between is mended by the next run."""
-        spec, topic = declaration.spec, self.topic_of(step.feed)
+        spec, topic = declaration.spec, self._topic(declaration.spec)
         self.register(declaration)
         if step.make_anew:
             self.admin.delete([topic])
@@ -94,26 +95,51 @@ class Applier:
         spec = declaration.spec
         if spec.compatibility is not None:
             self.registry.set_level(value_subject(spec.name), Level(spec.compatibility))
-        self.registry.register(value_subject(spec.name), declaration.schema)
-        if spec.key is not None and spec.key.format is KeyFormat.AVRO:
-            self.registry.register(key_subject(spec.name), key_schema(spec.key, declaration.schema))
+        for subject, schema in schemas_of(declaration):
+            self.registry.register(subject, schema)
 
     def _schema_breaks(self, declaration: Declaration) -> tuple[str, ...]:
         """What the declared schema breaks of the declared level, or else of the subject's own."""
-        subject, state = value_subject(declaration.spec.name), self.registry.state()
-        declared = declaration.spec.compatibility
-        level = Level(declared) if declared else state.level(subject)
-        if state.find_text(subject, declaration.schema.text) is not None:
-            return ()
-        breaks = find_subject_breaks(state, subject, declaration.schema, level)
-        return tuple(f"{one.path}: {one.message} ({level}, {one.rule})" for one in breaks)
+        state, spec = self.registry.state(), declaration.spec
+        told = []
+        for subject, schema in schemas_of(declaration):
+            is_value = subject == value_subject(spec.name)
+            level = Level(spec.compatibility) if spec.compatibility and is_value else state.level(subject)
+            if state.find_text(subject, schema.text) is None:
+                breaks = find_subject_breaks(state, subject, schema, level)
+                told += [f"{one.path}: {one.message} ({level}, {one.rule})" for one in breaks]
+        return tuple(told)
 
     def _schema_is_new(self, declaration: Declaration) -> bool:
-        subject = value_subject(declaration.spec.name)
-        return self.registry.state().find_text(subject, declaration.schema.text) is None
+        state = self.registry.state()
+        return any(
+            state.find_text(subject, schema.text) is None for subject, schema in schemas_of(declaration)
+        )
+
+    def _topic(self, spec: FeedSpec) -> str:
+        return self.topic_of(spec.name, spec.version)
+
+    def _owner(self, spec: FeedSpec) -> str | None:
+        return self.other_owner(self._topic(spec))
 
     def _existing(self, specs: Sequence[FeedSpec]) -> Mapping[str, Existing]:
-        topics = {self.topic_of(spec.name): spec.name for spec in specs}
+        topics = {self._topic(spec): spec.name for spec in specs}
         found = self.admin.describe(topics)
         settings = self.admin.settings(list(found))
         return {topics[topic]: Existing(about.partitions, settings[topic]) for topic, about in found.items()}
+
+
+def schemas_of(declaration: Declaration) -> list[tuple[str, AvroSchema]]:
+    """The subjects of a feed with their declared schemas: its values, and its keys if they are Avro."""
+    spec = declaration.spec
+    found = [(value_subject(spec.name), declaration.schema)]
+    if spec.key is not None and spec.key.format is KeyFormat.AVRO:
+        found.append((key_subject(spec.name), key_schema(spec.key, declaration.schema)))
+    return found
+
+
+def _at_version(declaration: Declaration, stored: FeedSpec | None) -> Declaration:
+    """Files declare what a feed is, not which version of it is live: that the catalogue knows."""
+    if stored is None:
+        return declaration
+    return replace(declaration, spec=replace(declaration.spec, version=stored.version))

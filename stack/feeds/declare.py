@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,7 @@ def read_declarations(folder: Path) -> tuple[Declaration, ...]:
         declaration = _declaration(name, table, folder, faults)
         if declaration is not None:
             declarations.append(declaration)
+    faults += _colliding_names(tables)
     faults += _unknown_inputs(declarations, tables)
     if faults:
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
@@ -79,6 +80,17 @@ def read_declarations(folder: Path) -> tuple[Declaration, ...]:
             faults=tuple(faults),
         )
     return tuple(declarations)
+
+
+def _colliding_names(names: Iterable[str]) -> list[str]:
+    """Kafka's metrics do not tell a dot from an underscore: it refuses names that differ in nothing else."""
+    seen: dict[str, str] = {}
+    faults = []
+    for name in names:
+        twin = seen.setdefault(name.replace(".", "_"), name)
+        if twin != name:
+            faults.append(f"feeds.{name}: Kafka takes it for the same name as {twin}; rename one of them")
+    return faults
 
 
 def _unknown_inputs(declarations: list[Declaration], names: Collection[str]) -> list[str]:

@@ -57,6 +57,7 @@ def topic_settings(spec: FeedSpec) -> dict[str, str]:
         case Events(retention_ms):
             return {
                 "cleanup.policy": "delete",
+                "retention.bytes": "-1",
                 "retention.ms": str(-1 if retention_ms is None else retention_ms),
                 "message.timestamp.type": "CreateTime",
             }

@@ -15,6 +15,8 @@ from stack.feeds.writer import FeedWriter
 from stack.kafka.writer import LogWriter
 
 _REPORT_EVERY = 1_000
+# What a record can hold, less the room for its headers.
+_MAX_DEAD_BYTES = 900_000
 
 
 class OnBad(StrEnum):
@@ -49,6 +51,11 @@ class DeadRows:
         self._source = source
 
     def write(self, line: int, text: bytes, fault: BadRecord) -> None:
+        if len(text) > _MAX_DEAD_BYTES:
+            text = text[:_MAX_DEAD_BYTES]
+            fault = BadRecord(
+                f"{fault.message} (the row is kept in part: it is too large)", field=fault.field
+            )
         headers = [
             ("cause", fault.message.encode()),
             ("field", (fault.field or "").encode()),

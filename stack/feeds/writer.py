@@ -58,6 +58,8 @@ class FeedWriter:
         self._oldest_kept_ms = _oldest_kept(spec, clock_ms)
         self._pending: list[WriteRecord] = []
         self.written = 0
+        self._transactional = transactional_id is not None
+        self._in_transaction = False
         self._log = LogWriter(access, transactional_id, settings)
         if transactional_id is not None:
             self._log.init_transactions()
@@ -86,6 +88,7 @@ class FeedWriter:
 
     def write_encoded(self, records: Sequence[WriteRecord]) -> None:
         """Write what `encode` made."""
+        self._refuse_outside_transaction()
         self._pending.extend(records)
         if len(self._pending) >= _BUFFERED_RECORDS:
             self.send()
@@ -97,6 +100,7 @@ class FeedWriter:
         timestamps_ms: Sequence[int] | None = None,
     ) -> None:
         """Write values that are encoded already: the quick way from feed to feed."""
+        self._refuse_outside_transaction()
         self.send()
         records: list[WriteRecord]
         if keys is None and timestamps_ms is None:
@@ -162,7 +166,13 @@ class FeedWriter:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything written in the block becomes visible together, or not at all if the block raises."""
+        if not self._transactional:
+            raise BadInput(
+                "this writer has no transactions",
+                hint='Open it with an id of its own: stack.writer(feed, transactional_id="loader").',
+            )
         self._log.begin()
+        self._in_transaction = True
         try:
             yield
             self.send()
@@ -170,7 +180,16 @@ class FeedWriter:
             self._pending.clear()
             self._log.abort()
             raise
+        finally:
+            self._in_transaction = False
         self._log.commit()
+
+    def _refuse_outside_transaction(self) -> None:
+        if self._transactional and not self._in_transaction:
+            raise BadInput(
+                "a transactional writer writes inside a transaction only",
+                hint="Put the writing into `with writer.transaction():`.",
+            )
 
     def flush(self) -> None:
         """Wait until everything written so far stands in the log; NotDelivered if it does not."""

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -22,9 +22,11 @@ from confluent_kafka.admin import (
 
 from stack.errors import NotFound, Unavailable
 from stack.kafka.config import KafkaAccess, make_client
-from stack.kafka.errors import LEADERLESS, translate, translated
+from stack.kafka.errors import PASSING, translate, translated
 
-_TIMEOUT_S = 15.0
+_TIMEOUT_S = 20.0
+# A leader that died is followed by another within seconds: better ask again than wait for the dead one.
+_ATTEMPT_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -210,15 +212,26 @@ class KafkaAdmin:
         deadline = self._clock() + self._timeout_s
         while True:
             futures = self._client.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._timeout_s
+                wanted,
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=min(_ATTEMPT_S, self._timeout_s),
             )
             try:
-                return {place.partition: future.result().offset for place, future in futures.items()}
+                found = {place.partition: future.result().offset for place, future in futures.items()}
             except KafkaException as error:
                 # A leader that was just elected, or just made, does not know yet that it is one.
-                if error.args[0].code() not in LEADERLESS or self._clock() > deadline:
+                if error.args[0].code() not in PASSING or self._clock() > deadline:
                     raise translate(error.args[0], f"asking for offsets of {name}") from error
-                self._sleep(0.05)
+            else:
+                # A broker that does not answer in time is no error to librdkafka: the offset is just not set.
+                if OFFSET_INVALID not in found.values():
+                    return found
+                if self._clock() > deadline:
+                    raise Unavailable(
+                        f"asking for offsets of {name}: the leader of a partition does not answer",
+                        hint="`stack status` and `stack doctor` tell more.",
+                    )
+            self._sleep(0.05)
 
     def _result(self, future: Future[Any], doing: str) -> Any:
         try:

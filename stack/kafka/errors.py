@@ -29,6 +29,9 @@ _AWAY = {
     KafkaError._TIMED_OUT,
     KafkaError._RESOLVE,
     KafkaError._NOENT,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -39,10 +42,16 @@ _AWAY = {
     KafkaError.NOT_ENOUGH_REPLICAS,
 }
 # What passes by itself once a partition has its leader.
-LEADERLESS = {
+PASSING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError._NOENT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError.REQUEST_TIMED_OUT,
 }
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
@@ -73,6 +82,11 @@ def translate(error: KafkaError, doing: str) -> FeedstackError:
         )
     if code in _TOO_LARGE:
         return BadRecord(f"{doing}: the record is larger than Kafka takes ({reason})")
+    if code == KafkaError.INVALID_TIMESTAMP:
+        return BadRecord(
+            f"{doing}: the record's time is more than an hour ahead of the broker's clock",
+            hint="Correct the event time; Kafka would keep such a record for too long.",
+        )
     if code in _NOT_ALLOWED:
         return BadConfig(
             f"{doing}: Kafka refuses this user ({reason})", hint="Check [kafka.settings] in stack.toml."

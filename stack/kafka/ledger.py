@@ -24,7 +24,7 @@ from stack.kafka.writer import LogWriter
 from stack.model.ledger import Changes, Decide, Entries, apply_changes
 
 _PARTITION = 0
-_TOKEN_HEADER = "update"
+_UPDATE_HEADER = "update"
 # A writer that died holds everybody up for no longer than this.
 _TRANSACTION_LIMIT_S = 10.0
 # How long somebody who is about to take over waits for a change under way.
@@ -83,7 +83,7 @@ class KafkaLedger:
                     self._drop_writer()
                     if self._clock() > deadline:
                         raise Unavailable(
-                            f"{self._topic} could not be changed within {self._timeout_s:.0f} s: {error.message}",
+                            f"{self._topic} could not be changed in {self._timeout_s:.0f} s: {error.message}",
                             hint="Other writers may have kept taking over. Run the command again.",
                         ) from error
                     self._sleep(random.uniform(0.01, 0.2))  # noqa: S311
@@ -127,7 +127,7 @@ class KafkaLedger:
         self._writer.begin()
         for key, value in changes.items():
             payload = None if value is None else value.encode()
-            self._writer.write_one(self._topic, payload, key.encode(), headers=[(_TOKEN_HEADER, token)])
+            self._writer.write_one(self._topic, payload, key.encode(), headers=[(_UPDATE_HEADER, token)])
         self._writer.commit()
 
     def _catch_up(self, patience_s: float | None = None) -> None:
@@ -187,5 +187,8 @@ def _decoded(batch: RawBatch) -> dict[str, str | None]:
 def _tokens(batch: RawBatch) -> set[bytes]:
     """The updates that wrote these records."""
     return {
-        token for headers in batch.headers for name, token in headers or () if name == _TOKEN_HEADER and token
+        token
+        for headers in batch.headers
+        for name, token in headers or ()
+        if name == _UPDATE_HEADER and token
     }

@@ -107,6 +107,8 @@ class LogReader:
         ]
         with translated(f"reading {self._topic}"):
             self._consumer.assign(places)
+            # A partition that was paused at an earlier bound would stay so.
+            self._consumer.resume(places)
 
     @property
     def done(self) -> bool:

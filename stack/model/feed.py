@@ -8,7 +8,7 @@ from enum import StrEnum
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 _VERSION_SUFFIX = re.compile(r".*\.v\d+")
-MAX_NAME_LENGTH = 180
+MAX_NAME_LENGTH = 170
 RESERVED_SUFFIXES = (".dead", ".changelog")
 
 

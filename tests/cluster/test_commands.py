@@ -39,9 +39,7 @@ Run = Callable[..., Done]
 
 
 @pytest.fixture
-def run(
-    settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Run:
+def run(settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     def call(*words: str, given: str | None = None) -> Done:
         if given is not None:
             stream = io.TextIOWrapper(io.BytesIO(given.encode()))
@@ -89,7 +87,9 @@ def test_produce_and_tail_json_lines(ready: Run) -> None:
     assert rows[0]["time"] == "1970-01-01T00:00:00.001Z"
     only = ready("feeds", "tail", "views", "--until", "latest", "--key", "bob", "--json").lines
     assert [row["key"] for row in only] == ["bob"]
-    some = ready("feeds", "tail", "views", "--until", "latest", "--where", "user = 'ada' and load > 1", "--json")
+    some = ready(
+        "feeds", "tail", "views", "--until", "latest", "--where", "user = 'ada' and load > 1", "--json"
+    )
     assert [row["key"] for row in some.lines] == ["ada"]
     assert ready("feeds", "tail", "views", "--limit", "1").out.count("\n") == 1
 
@@ -144,7 +144,9 @@ def test_generate_is_true_to_the_schema_and_repeatable(ready: Run) -> None:
 
 
 def test_generate_at_a_rate_ends_with_its_count(ready: Run) -> None:
-    assert ready("feeds", "generate", "views", "--count", "40", "--rate", "200", "--json").json == {"written": 40}
+    assert ready("feeds", "generate", "views", "--count", "40", "--rate", "200", "--json").json == {
+        "written": 40
+    }
     assert ready("feeds", "generate", "views").code == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,8 +18,7 @@ from stack.errors import ClusterFault
 from tests.cluster.conftest import apply
 from tests.clusters import wait_for
 
-# Several clusters at once on two cores would only wait for each other.
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("embedded"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
 
 def quiet(_: str) -> None:
@@ -34,8 +34,6 @@ def embedded() -> Iterator[Settings]:
 
 
 def view(number: int) -> dict[str, Any]:
-    import time
-
     return {"user": f"u{number}", "page": "/", "ms": int(time.time() * 1000), "load": float(number)}
 
 
@@ -54,8 +52,7 @@ def kill(settings: Settings, *names: str) -> None:
     found = processes.find(settings.data)
     for name in names:
         os.kill(found[name].pid, signal.SIGKILL)
-    for name in names:
-        wait_for(lambda process=found[name]: not processes.is_alive(process), f"the end of {name}")
+    wait_for(lambda: not any(processes.is_alive(found[name]) for name in names), f"the end of {names}")
 
 
 def states(settings: Settings) -> dict[str, str]:

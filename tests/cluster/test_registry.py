@@ -72,10 +72,12 @@ def test_their_deserializer_reads_what_our_writer_writes(filled: Stack, client: 
     assert sorted(seen, key=lambda value: int(value["ms"])) == VALUES
 
 
-def test_a_schema_that_their_client_registers_is_ours_at_once(filled: Stack, client: SchemaRegistryClient) -> None:
+def test_a_schema_that_their_client_registers_is_ours_at_once(
+    filled: Stack, client: SchemaRegistryClient
+) -> None:
     subject = value_subject("views")
     text = filled.schema("views").schema.text.replace(
-        ']}', ',{"name":"country","type":"string","default":"?"}]}'
+        "]}", ',{"name":"country","type":"string","default":"?"}]}'
     )
     schema_id = client.register_schema(subject, Schema(text, "AVRO"))
     assert filled.schema("views").id == schema_id
@@ -84,8 +86,10 @@ def test_a_schema_that_their_client_registers_is_ours_at_once(filled: Stack, cli
     assert client.get_versions(subject) == [1, 2]
 
 
-def test_an_incompatible_schema_is_refused_with_field_and_rule(filled: Stack, client: SchemaRegistryClient) -> None:
-    text = filled.schema("views").schema.text.replace(']}', ',{"name":"country","type":"string"}]}')
+def test_an_incompatible_schema_is_refused_with_field_and_rule(
+    filled: Stack, client: SchemaRegistryClient
+) -> None:
+    text = filled.schema("views").schema.text.replace("]}", ',{"name":"country","type":"string"}]}')
     subject = value_subject("views")
     assert not client.test_compatibility(subject, Schema(text, "AVRO"))
     with pytest.raises(SchemaRegistryError) as refused:
@@ -95,7 +99,9 @@ def test_an_incompatible_schema_is_refused_with_field_and_rule(filled: Stack, cl
     assert "reader-field-missing-default" in str(refused.value)
 
 
-def test_compatibility_set_by_their_client_rules_our_apply(filled: Stack, client: SchemaRegistryClient) -> None:
+def test_compatibility_set_by_their_client_rules_our_apply(
+    filled: Stack, client: SchemaRegistryClient
+) -> None:
     from stack.feeds.registry.compatibility import Level
 
     subject = value_subject("views")

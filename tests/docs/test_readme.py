@@ -86,7 +86,6 @@ def test_readme_has_commands_from_up_to_down() -> None:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
-@pytest.mark.xdist_group("cluster")
 def test_readme_runs_as_written() -> None:
     with temporary_folder("feedstack") as settings:
         for example in _examples((_PROJECT / "README.md").read_text("utf-8")):

@@ -79,6 +79,7 @@ def change(before: FeedSpec, now: FeedSpec, allowed: Allowed = NOTHING) -> Step:
 def test_an_event_feed_keeps_records_by_age() -> None:
     assert topic_settings(EVENTS) == {
         "cleanup.policy": "delete",
+        "retention.bytes": "-1",
         "retention.ms": "604800000",
         "message.timestamp.type": "CreateTime",
     }
