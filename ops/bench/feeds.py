@@ -49,7 +49,15 @@ def measure_feeds(settings: Settings, records: int, rounds: int, say: Callable[[
             bar=READER_BAR,
             against="consume(10000)",
         )
-        return [writing, reading]
+        values = compare(
+            "reader, and all values",
+            lambda: _read_ours(stack, records, with_values=True),
+            lambda: _read_bare(stack, records, with_values=True),
+            rounds=rounds,
+            bar=READER_BAR,
+            against="consume(10000) and value()",
+        )
+        return [writing, reading, values]
 
 
 def _write_ours(stack: Stack, payloads: Sequence[bytes], records: int) -> float:
@@ -74,19 +82,18 @@ def _write_bare(stack: Stack, payloads: Sequence[bytes], records: int) -> float:
     return records / (time.perf_counter() - begun)
 
 
-def _read_ours(stack: Stack, records: int) -> float:
-    """Batches as a user takes them, with their values as bytes."""
+def _read_ours(stack: Stack, records: int, with_values: bool = False) -> float:
     with stack.reader(FEED) as reader:
         reader.seek(Oldest(), until=Latest())
         begun, seen = time.perf_counter(), 0
         for batch in reader.batches(BATCH):
-            seen += len(batch.raw.values)
+            seen += len(batch.raw.values if with_values else batch)
             if seen >= records:
                 break
         return seen / (time.perf_counter() - begun)
 
 
-def _read_bare(stack: Stack, records: int) -> float:
+def _read_bare(stack: Stack, records: int, with_values: bool = False) -> float:
     own = {**READER_SETTINGS, "enable.partition.eof": False, "group.id": "bench"}
     consumer = Consumer({**own, "bootstrap.servers": stack.access.bootstrap})
     topic = stack.topic_of(FEED)
@@ -95,7 +102,8 @@ def _read_bare(stack: Stack, records: int) -> float:
         consumer.assign([TopicPartition(topic, number, bound.low) for number, bound in bounds.items()])
         begun, seen = time.perf_counter(), 0
         while seen < records:
-            seen += len(consumer.consume(BATCH, 1.0))
+            messages = consumer.consume(BATCH, 1.0)
+            seen += len([message.value() for message in messages] if with_values else messages)
         return seen / (time.perf_counter() - begun)
     finally:
         consumer.close()

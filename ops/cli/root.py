@@ -65,8 +65,7 @@ def root(ctx: click.Context, config: Path | None) -> None:
 
 def _add_commands() -> None:
     """Importing a module adds its commands to their group; the groups are added here."""
-    import ops.cli.feed_data  # noqa: F401
-    from ops.cli import cluster, feeds, schemas, stories
+    from ops.cli import cluster, feeds, generate, produce, schemas, stories, tail  # noqa: F401
 
     for command in (*cluster.COMMANDS, feeds.feeds, schemas.schemas, stories.demo, stories.bench):
         root.add_command(command)

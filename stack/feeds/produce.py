@@ -13,7 +13,10 @@ from stack.feeds.avro.schema import AvroSchema
 from stack.feeds.rows.rows import MAX_LINE_BYTES, read_rows
 from stack.feeds.writer import FeedWriter
 from stack.kafka.writer import LogWriter
+from stack.model.feed import Events, FeedSpec, Kind
 
+DEAD_SUFFIX = ".dead"
+DEAD_RETENTION_MS = 30 * 86_400_000
 _REPORT_EVERY = 1_000
 # What a record can hold, less the room for its headers.
 _MAX_DEAD_BYTES = 900_000
@@ -39,7 +42,13 @@ class Produced:
 
 def dead_feed(feed: str) -> str:
     """The name under which the bad rows of a feed are kept."""
-    return f"{feed}.dead"
+    return f"{feed}{DEAD_SUFFIX}"
+
+
+def dead_spec(name: str) -> FeedSpec:
+    """What a dead feed is, although nobody declares it."""
+    purpose = f"rows that {name.removesuffix(DEAD_SUFFIX)} did not take"
+    return FeedSpec(name, Kind.SOURCE, purpose, "", "", 1, Events(DEAD_RETENTION_MS))
 
 
 class DeadRows:

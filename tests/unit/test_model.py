@@ -240,7 +240,18 @@ def test_a_time_is_written_in_utc_or_else_as_its_number(timestamp_ms: int, text:
 
 @pytest.mark.parametrize(
     "name",
-    ["a", "7", "page-views", "page.views", "page_views", "views.v", "v2", "a.version2", "dead", "x" * MAX_NAME_LENGTH],
+    [
+        "a",
+        "7",
+        "page-views",
+        "page.views",
+        "page_views",
+        "views.v",
+        "v2",
+        "a.version2",
+        "dead",
+        "x" * MAX_NAME_LENGTH,
+    ],
 )
 def test_a_good_name_has_no_fault(name: str) -> None:
     assert name_fault(name) is None
@@ -259,7 +270,10 @@ def test_a_good_name_has_no_fault(name: str) -> None:
         ("a/b", "lower-case letters"),
         ("a\n", "lower-case letters"),
         ("é", "lower-case letters"),
-        ("x" * (MAX_NAME_LENGTH + 1), f"it has {MAX_NAME_LENGTH + 1} characters, {MAX_NAME_LENGTH} are allowed"),
+        (
+            "x" * (MAX_NAME_LENGTH + 1),
+            f"it has {MAX_NAME_LENGTH + 1} characters, {MAX_NAME_LENGTH} are allowed",
+        ),
         ("views.dead", "end in .dead"),
         ("views.changelog", "end in .changelog"),
         ("views.v2", "versions of a feed"),
