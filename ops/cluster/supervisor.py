@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import logging.handlers
 import os
 import signal
 import sys
@@ -25,6 +24,7 @@ import psutil
 from ops.cluster import processes, restart
 from ops.cluster.files import write_json
 from ops.cluster.layout import Layout
+from ops.cluster.logfile import log_to
 from ops.cluster.restart import Life, State
 from ops.cluster.service import Service
 from stack.errors import FeedstackError
@@ -217,7 +217,7 @@ def main(arguments: Sequence[str]) -> None:
 
         settings = resolve_paths(Settings(root=options.root))
     layout = Layout(settings.data)
-    _log_to(layout.logs / "supervisor.log")
+    log_to(layout.logs / "supervisor.log", logging.INFO)
     services, endpoints = embedded_services(settings, layout)
     supervisor = Supervisor(layout, services)
     signal.signal(signal.SIGTERM, lambda *_: supervisor.stop())
@@ -228,13 +228,6 @@ def main(arguments: Sequence[str]) -> None:
     finally:
         layout.endpoints_file.unlink(missing_ok=True)
         layout.run_file.unlink(missing_ok=True)
-
-
-def _log_to(file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.handlers.RotatingFileHandler(file, maxBytes=1 << 20, backupCount=3)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import logging.handlers
 import sys
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from ops.cluster.layout import Layout
+from ops.cluster.logfile import log_to
 from ops.cluster.ports import HOST
 from ops.service.app import create_app
 from stack.connection import Stack
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         settings = (
             load_settings(options.config) if options.config else resolve_paths(Settings(root=options.root))
         )
-        _log_to(Layout(settings.data).logs / "http.log")
+        log_to(Layout(settings.data).logs / "http.log", logging.WARNING, 10 << 20)
         with Stack.connect(settings) as stack:
             _wait_for_kafka(stack)
             app = create_app(stack.registry)
@@ -55,13 +55,6 @@ def _wait_for_kafka(stack: Stack) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-
-
-def _log_to(file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.handlers.RotatingFileHandler(file, maxBytes=10 << 20, backupCount=4)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
 
 
 if __name__ == "__main__":

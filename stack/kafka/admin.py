@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -69,7 +70,7 @@ class KafkaAdmin:
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self._client = make_client(AdminClient, access, {"socket.connection.setup.timeout.ms": 5000})
+        self._client = make_client(AdminClient, access, {})
         self._timeout_s = timeout_s
 
     def topic_names(self) -> set[str]:
@@ -232,6 +233,9 @@ class KafkaAdmin:
                         hint="`stack status` and `stack doctor` tell more.",
                     )
             self._sleep(0.05)
+            # The client would go on asking the leader that it knows.
+            with contextlib.suppress(KafkaException):
+                self._client.list_topics(name, timeout=_ATTEMPT_S)
 
     def _result(self, future: Future[Any], doing: str) -> Any:
         try:

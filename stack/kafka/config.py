@@ -18,6 +18,12 @@ log.propagate = False
 
 Client = TypeVar("Client")
 
+DEFAULTS: Mapping[str, Any] = {
+    # A broker that hangs without closing its connections is given up after this; librdkafka waits a minute.
+    "socket.timeout.ms": 10_000,
+    "socket.connection.setup.timeout.ms": 5_000,
+}
+
 
 @dataclass(frozen=True)
 class KafkaAccess:
@@ -27,9 +33,9 @@ class KafkaAccess:
     settings: Mapping[str, str | Secret] = field(default_factory=dict)
 
     def client_settings(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of one client: the user's, then ours, which win."""
+        """The settings of one client: our defaults, the user's, then what must be as it is."""
         given = {k: v.reveal() if isinstance(v, Secret) else v for k, v in self.settings.items()}
-        return {**given, "bootstrap.servers": self.bootstrap, **own}
+        return {**DEFAULTS, **given, "bootstrap.servers": self.bootstrap, **own}
 
 
 def kafka_access(settings: Settings, endpoints: Endpoints) -> KafkaAccess:

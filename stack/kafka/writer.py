@@ -42,6 +42,7 @@ WRITER_SETTINGS: Mapping[str, Any] = {
     "queue.buffering.max.kbytes": _LIBRDKAFKA_QUEUE_KBYTES,
     "message.max.bytes": MAX_RECORD_BYTES,
     "delivery.report.only.error": True,
+    "request.timeout.ms": 10_000,
     "allow.auto.create.topics": False,
 }
 

@@ -124,6 +124,10 @@ def test_bad_lines_are_skipped_or_kept_with_their_cause(ready: Run, stack: Stack
         reader.assign({0: 0}, {0: 1})
         batch = reader.read(timeout_s=10)
     assert batch.values == [b"bob,/,soon,2"]
+    dead = ready("feeds", "tail", "views.dead", "--until", "latest", "--json").lines
+    assert [(row["line"], row["field"], row["row"]) for row in dead] == [("3", "ms", "bob,/,soon,2")]
+    assert "views.csv, line 3: field 'ms'" in ready("feeds", "tail", "views.dead", "--until", "latest").out
+    assert ready("feeds", "tail", "views.dead", "--where", "load > 1").code == 2
     headers = dict(batch.headers[0] or [])
     assert headers["line"] == b"3"
     assert headers["field"] == b"ms"

@@ -162,6 +162,37 @@ def test_an_offset_that_retention_removed_is_an_error_never_a_jump(filled: Stack
             reader.read(timeout_s=10)
 
 
+def test_a_reader_can_go_back_after_a_bounded_read(filled: Stack) -> None:
+    write(filled, 50)
+    with filled.reader("views") as reader:
+        for _ in range(2):
+            reader.seek(Oldest(), until=Latest())
+            assert sum(1 for _ in reader.records()) == 50
+
+
+def test_transactions_are_used_as_such_or_refused(filled: Stack) -> None:
+    with (
+        filled.writer("views") as plain,
+        pytest.raises(BadInput, match="no transactions"),
+        plain.transaction(),
+    ):
+        pass
+    with filled.writer("views", transactional_id="w") as writer:
+        with pytest.raises(BadInput, match="inside a transaction"):
+            writer.write(view(1))
+        with writer.transaction():
+            writer.write(view(2))
+    assert [record.value["ms"] - T0 for record in read(filled)] == [2]
+
+
+def test_a_time_far_ahead_of_the_broker_is_the_records_fault(filled: Stack) -> None:
+    writer = filled.writer("views")
+    writer.write(view(1), timestamp_ms=int(time.time() * 1000) + 7_200_000)
+    with pytest.raises(BadRecord, match="more than an hour ahead"):
+        writer.flush()
+    writer.close()
+
+
 def test_reading_before_seeking_is_refused(filled: Stack) -> None:
     with filled.reader("views") as reader, pytest.raises(BadInput, match="where to start"):
         reader.read()
