@@ -15,6 +15,7 @@ from ops.cluster.layout import Cluster, Layout
 from ops.cluster.logging_conf import log4j_properties
 from ops.cluster.ports import HOST
 from ops.cluster.processes import mark
+from ops.cluster.properties import properties_text
 from ops.cluster.service import Service
 from stack.errors import ClusterFault
 
@@ -157,7 +158,7 @@ def _properties(folder: Path, cluster: Cluster, node: int) -> str:
         "controller.quorum.election.timeout.ms": 500,
         "controller.quorum.fetch.timeout.ms": 1_000,
     }
-    return "".join(f"{key}={value}\n" for key, value in values.items())
+    return properties_text(values)
 
 
 def answers_versions(port: int) -> bool:

@@ -12,6 +12,7 @@ from ops.cluster.layout import Layout
 from ops.cluster.logging_conf import log4j_properties
 from ops.cluster.ports import HOST
 from ops.cluster.processes import mark
+from ops.cluster.properties import properties_text
 from ops.cluster.service import Service
 from stack.errors import ClusterFault
 
@@ -63,20 +64,19 @@ def zookeeper_service(layout: Layout, java: Java, port: int, heap_bytes: int) ->
 
 
 def _properties(data: Path, port: int) -> str:
-    return "\n".join(
-        (
-            f"dataDir={data}",
-            f"clientPort={port}",
-            f"clientPortAddress={HOST}",
-            "tickTime=1000",
-            "maxClientCnxns=0",
-            "4lw.commands.whitelist=ruok,srvr",
-            "autopurge.snapRetainCount=3",
-            "autopurge.purgeInterval=1",
+    return properties_text(
+        {
+            "dataDir": data,
+            "clientPort": port,
+            "clientPortAddress": HOST,
+            "tickTime": 1000,
+            "maxClientCnxns": 0,
+            "4lw.commands.whitelist": "ruok,srvr",
+            "autopurge.snapRetainCount": 3,
+            "autopurge.purgeInterval": 1,
             # The log is preallocated: 64 MB by default, for a few kilobytes of ours.
-            "preAllocSize=1024",
-            "",
-        )
+            "preAllocSize": 1024,
+        }
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -27,11 +28,20 @@ def quiet(_: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def embedded() -> Iterator[Settings]:
-    with temporary_stack("life", quiet) as settings:
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """A stack in a folder whose name needs care: with a blank, and letters that Java's files cannot hold."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("o dd 漢é")))
+        life = temporary_stack("life", quiet)
+        settings = life.__enter__()
+    try:
+        assert (settings.data / "kafka-1" / "meta.properties").exists()
+        assert (settings.data / "logs" / "kafka-1.log").exists()
         with Stack.connect(settings) as stack:
             apply(stack)
         yield settings
+    finally:
+        life.__exit__(None, None, None)
 
 
 def view(number: int) -> dict[str, Any]:
