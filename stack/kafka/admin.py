@@ -9,7 +9,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -23,7 +30,7 @@ from confluent_kafka.admin import (
 
 from stack.errors import NotFound, Unavailable
 from stack.kafka.config import KafkaAccess, make_client
-from stack.kafka.errors import PASSING, translate, translated
+from stack.kafka.errors import PASSING, REFUSED, translate, translated
 
 _TIMEOUT_S = 20.0
 # A leader that died is followed by another within seconds: better ask again than wait for the dead one.
@@ -70,18 +77,28 @@ class KafkaAdmin:
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self._client = make_client(AdminClient, access, {})
+        self._refusal: KafkaError | None = None
+        self._client = make_client(AdminClient, access, {"error_cb": self._on_error})
         self._timeout_s = timeout_s
 
     def topic_names(self) -> set[str]:
         """All topics but Kafka's own."""
-        with translated("listing topics"):
-            listing = self._client.list_topics(timeout=self._timeout_s)
-        return {name for name in listing.topics if not name.startswith("__")}
+        return {name for name in self._listing("listing topics").topics if not name.startswith("__")}
 
     def broker_ids(self) -> list[int]:
-        with translated("asking for the brokers"):
-            return sorted(self._client.list_topics(timeout=self._timeout_s).brokers)
+        return sorted(self._listing("asking for the brokers").brokers)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in REFUSED:
+            self._refusal = error
+
+    def _listing(self, doing: str) -> Any:
+        """Everything that the cluster tells of itself. Why a door stays shut is heard beside the answer."""
+        try:
+            return self._client.list_topics(timeout=self._timeout_s)
+        except KafkaException as error:
+            self._client.poll(0)
+            raise translate(self._refusal or error.args[0], doing) from error
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of `names` that exist."""

@@ -46,7 +46,7 @@ _AWAY = PASSING | {
 }
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
-_NOT_ALLOWED = {
+REFUSED = {
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError._AUTHENTICATION,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -78,9 +78,13 @@ def translate(error: KafkaError, doing: str) -> FeedstackError:
             f"{doing}: the record's time is more than an hour ahead of the broker's clock",
             hint="Correct the event time; Kafka would keep such a record for too long.",
         )
-    if code in _NOT_ALLOWED:
+    if code in REFUSED:
         return BadConfig(
             f"{doing}: Kafka refuses this user ({reason})", hint="Check [kafka.settings] in stack.toml."
+        )
+    if code == KafkaError._MSG_TIMED_OUT:
+        return NotDelivered(
+            f"{doing}: Kafka did not take it in time", hint="`stack status` and `stack doctor` tell more."
         )
     return NotDelivered(f"{doing}: {reason} ({error.name()})")
 
