@@ -6,7 +6,7 @@ import os
 import sys
 
 from ops.cli.output import fail
-from ops.cli.root import root
+from ops.cli.root import ReaderGone, root
 
 DEBUG_VARIABLE = "STACK_DEBUG"
 
@@ -17,6 +17,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     from stack.errors import FeedstackError
 
+    _open_closed_streams()
     words = sys.argv[1:] if arguments is None else arguments
     try:
         code = root.main(words, prog_name="stack", standalone_mode=False)
@@ -30,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = 130
     except FeedstackError as error:
         code = fail(error, as_json="--json" in words)
-    except BrokenPipeError:
+    except ReaderGone:
         code = _reader_is_gone()
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
@@ -39,6 +40,14 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"  Run it again with {DEBUG_VARIABLE}=1 for the whole story, and report it.", err=True)
         code = 70
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_closed_streams() -> None:
+    """A shell may close standard output (`>&-`): Python then has none, and every print would fail."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _reader_is_gone() -> int:

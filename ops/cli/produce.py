@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import os
+import select
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -62,7 +65,7 @@ def produce(
             with _open_input(file) as stream, progress(f"checking {file}", None) as line:
                 rows = LineMemory(stream, from_line).rows(form, schema)
                 check_rows(rows, writer, lambda seen: line.advance_to(seen.rows))
-        with _open_input(file) as stream, progress(f"writing to {name}", None) as line:
+        with _open_input(file, writer.send) as stream, progress(f"writing to {name}", None) as line:
             memory = LineMemory(stream, from_line)
 
             def moved(seen: Produced) -> None:
@@ -81,12 +84,36 @@ def produce(
         say(f"{plural(seen.bad, 'bad line')} {kept}; the first: {seen.first_fault}")
 
 
+class _LiveInput(io.RawIOBase):
+    """Standard input that tells before it waits, so that what was read meanwhile is sent; Ctrl-C ends it."""
+
+    def __init__(self, descriptor: int, before_wait: Callable[[], None]) -> None:
+        self._descriptor = descriptor
+        self._before_wait = before_wait
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            if not select.select([self._descriptor], [], [], 0)[0]:
+                self._before_wait()
+            return os.readv(self._descriptor, [buffer])
+        except KeyboardInterrupt:
+            return 0
+
+
 @contextlib.contextmanager
-def _open_input(file: str) -> Iterator[IO[bytes]]:
+def _open_input(file: str, before_wait: Callable[[], None] = lambda: None) -> Iterator[IO[bytes]]:
     from stack.errors import BadInput
 
     if file == "-":
-        yield sys.stdin.buffer
+        try:
+            descriptor = sys.stdin.fileno()
+        except OSError:  # it is no file of the system
+            yield sys.stdin.buffer
+        else:
+            yield io.BufferedReader(_LiveInput(descriptor, before_wait))
         return
     try:
         stream = Path(file).open("rb")  # noqa: SIM115

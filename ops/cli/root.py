@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -41,7 +41,21 @@ pass_session = click.make_pass_decorator(Session, ensure=True)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class ReaderGone(Exception):
+    """Whoever read our output has left, as `head` does."""
+
+
+class _Root(click.Group):
+    """Click would end with code 1 when a pipe is closed; for us that is a fine end."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGone from None
+
+
+@click.group(cls=_Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),

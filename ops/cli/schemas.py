@@ -119,8 +119,10 @@ def _read(file: Path) -> AvroSchema:
 
     try:
         return parse_avro(file.read_text(encoding="utf-8"), where=str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file} cannot be read: {error}", hint="Check the path.") from None
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}", hint="Check the path.") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{file} is not UTF-8 text", hint="Save it as UTF-8.") from None
 
 
 @schemas.command()
@@ -166,7 +168,13 @@ def diff(
 
 
 def _version(stack: Stack, feed: str, version: int | None) -> AvroSchema:
+    from stack.errors import NotFound
     from stack.model.feed import value_subject
 
     stack.feed(feed)
-    return stack.registry.state().version(value_subject(feed), version).schema
+    state, subject = stack.registry.state(), value_subject(feed)
+    there = [one.version for one in state.versions_of(subject)]
+    if version is not None and version not in there:
+        numbers = ", ".join(map(str, there))
+        raise NotFound(f"the schema of {feed!r} has no version {version}", hint=f"There are: {numbers}.")
+    return state.version(subject, version).schema

@@ -160,7 +160,8 @@ def _filter(reader: FeedReader, where: str | None, key: str | None) -> Callable[
 
     tests: list[Callable[[Record], bool]] = []
     if key is not None:
-        tests.append(lambda record: str(record.key) == key)
+        wanted = (key, _as_shown(key))
+        tests.append(lambda record: record.key is not None and _key_text(record.key) in wanted)
     if where is not None:
         expression = parse_expression(where)
         check_against(expression, reader.schema.tree if reader.schema else None)
@@ -201,7 +202,7 @@ def _json_line(reader: FeedReader) -> Callable[[Record], str]:
             about["value"] = (
                 None if record.value is None or schema is None else value_to_json(schema, record.value)
             )
-        return json.dumps(about, ensure_ascii=False, default=str)
+        return _json_text(about)
 
     return line
 
@@ -216,10 +217,30 @@ def _text_line(reader: FeedReader) -> Callable[[Record], str]:
     def line(record: Record) -> str:
         place = f"{format_time(record.timestamp_ms)}  p{record.partition}@{record.offset}"
         if isinstance(record.value, BadRecord):
-            return f"{place}  {record.key}  BAD {record.value.message}"
+            return f"{place}  {_key_text(record.key)}  BAD {record.value.message}"
         if record.value is None or schema is None:
-            return f"{place}  {record.key}  deleted"
-        value = json.dumps(value_to_json(schema, record.value), ensure_ascii=False, default=str)
-        return f"{place}  {record.key if record.key is not None else '-'}  {value}"
+            return f"{place}  {_key_text(record.key)}  deleted"
+        value = _json_text(value_to_json(schema, record.value))
+        return f"{place}  {_key_text(record.key)}  {value}"
 
     return line
+
+
+def _key_text(key: Any) -> str:
+    """A key as it is shown and as --key takes it; one with fields is JSON."""
+    if key is None:
+        return "-"
+    return _json_text(key) if isinstance(key, dict | list | bool) else str(key)
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _as_shown(text: str) -> str:
+    """What somebody typed as --key, spaced as it is shown if it is a JSON object."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return _json_text(value) if isinstance(value, dict | list) else text

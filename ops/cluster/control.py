@@ -14,7 +14,7 @@ from ops.cluster import processes
 from ops.cluster.files import locked, read_json
 from ops.cluster.jars import kafka_jars
 from ops.cluster.java import find_java
-from ops.cluster.layout import Cluster, Layout, new_cluster, read_cluster, write_cluster
+from ops.cluster.layout import Cluster, Layout, new_cluster, read_cluster, recall_cluster, write_cluster
 from ops.cluster.ports import choose_ports
 from ops.cluster.restart import State
 from ops.cluster.services import wanted_ports
@@ -88,7 +88,10 @@ def status(settings: Settings) -> list[ServiceStatus]:
     written = _services_written(layout) if processes.SUPERVISOR in found else {}
     cluster = read_cluster(layout)
     names = [*written] or [name for name in found if name != processes.SUPERVISOR]
-    rows = [_service_status(name, written.get(name, {}), found.get(name), cluster) for name in names]
+    # A supervisor that has not written anything yet has just begun. Without one nobody vouches for a
+    # child: it runs, but nobody would start it again.
+    unwritten = {"state": State.STARTING if processes.SUPERVISOR in found else "orphan"}
+    rows = [_service_status(name, written.get(name, unwritten), found.get(name), cluster) for name in names]
     if processes.SUPERVISOR in found:
         supervisor = _service_status(processes.SUPERVISOR, {}, found[processes.SUPERVISOR], cluster)
         log = str(layout.logs / "supervisor.log")
@@ -99,8 +102,7 @@ def status(settings: Settings) -> list[ServiceStatus]:
 def _service_status(
     name: str, written: Mapping[str, object], process: psutil.Process | None, cluster: Cluster | None
 ) -> ServiceStatus:
-    # Without a supervisor nobody vouches for a child: it runs, but nobody would start it again.
-    state = str(written.get("state", "orphan"))
+    state = str(written.get("state", ""))
     started = process.create_time() if process else None
     return ServiceStatus(
         name=name,
@@ -115,12 +117,16 @@ def _service_status(
     )
 
 
-def _services_written(layout: Layout) -> dict[str, dict[str, object]]:
+def _services_written(layout: Layout, supervisor_pid: int | None = None) -> dict[str, dict[str, object]]:
+    """What run.json says, of this supervisor if one is named; a garbled file says nothing, since the
+    supervisor writes it anew."""
     try:
         state = read_json(layout.run_file)
     except CorruptState:
         return {}
-    return dict(state["services"]) if state else {}
+    if not isinstance(state, dict) or not isinstance(state.get("services"), dict):
+        return {}
+    return state["services"] if supervisor_pid in (None, state.get("supervisor")) else {}
 
 
 def _prepare(
@@ -137,7 +143,8 @@ def _prepare(
             f"{format_size(LEAST_FREE_BYTES)} are needed",
             hint="Free some space, or name a data folder on another disk in stack.toml.",
         )
-    cluster = read_cluster(layout) or new_cluster(brokers or settings.embedded.brokers)
+    cluster = read_cluster(layout) or recall_cluster(layout)
+    cluster = cluster or new_cluster(brokers or settings.embedded.brokers)
     _refuse_other_size(cluster, brokers)
     if settings.kafka is None:
         kafka_jars(find_java(settings.embedded.java), say)
@@ -168,7 +175,7 @@ def _wait_ready(layout: Layout, supervisor_pid: int, say: Say) -> None:
     begun = time.monotonic()
     told: set[str] = set()
     while True:
-        services = _services_of(layout, supervisor_pid)
+        services = _services_written(layout, supervisor_pid)
         for name, service in services.items():
             if service["state"] == State.READY and name not in told:
                 told.add(name)
@@ -191,11 +198,6 @@ def _wait_ready(layout: Layout, supervisor_pid: int, say: Say) -> None:
                 hint=f"Their logs are in {layout.logs}.",
             )
         time.sleep(0.05)
-
-
-def _services_of(layout: Layout, supervisor_pid: int) -> dict[str, dict[str, object]]:
-    state = read_json(layout.run_file)
-    return dict(state["services"]) if state and state["supervisor"] == supervisor_pid else {}
 
 
 def _is_zombie(pid: int) -> bool:

@@ -20,7 +20,7 @@ from ops.cluster.java import find_java
 from ops.cluster.layout import Layout, read_cluster
 from ops.cluster.ports import holder, is_free
 from ops.cluster.services import wanted_ports
-from stack.errors import FeedstackError
+from stack.errors import FeedstackError, Unavailable
 from stack.model.duration import format_size
 from stack.settings import Secret, Settings, load_settings, read_endpoints
 
@@ -189,7 +189,7 @@ def _running(settings: Settings) -> Iterator[Finding]:
 
 
 def _clients(settings: Settings) -> Iterator[Finding]:
-    """Speak to Kafka, ZooKeeper and the service as any client would."""
+    """Speak to Kafka, ZooKeeper and the service as any client would; each is asked, whatever others say."""
     from stack.kafka.admin import KafkaAdmin
     from stack.kafka.config import kafka_access
     from stack.zookeeper.session import ping
@@ -197,14 +197,28 @@ def _clients(settings: Settings) -> Iterator[Finding]:
     if settings.kafka is None and processes.SUPERVISOR not in processes.find(settings.data):
         return
     endpoints = read_endpoints(settings)
-    brokers = KafkaAdmin(kafka_access(settings, endpoints), timeout_s=5).broker_ids()
-    yield ok("kafka", f"{len(brokers)} broker(s) answer at {endpoints.kafka}")
-    ping(endpoints.zookeeper)
-    yield ok("zookeeper", f"answers at {endpoints.zookeeper}")
+    try:
+        brokers = KafkaAdmin(kafka_access(settings, endpoints), timeout_s=5).broker_ids()
+        yield ok("kafka", f"{len(brokers)} broker(s) answer at {endpoints.kafka}")
+    except Unavailable as error:
+        yield fault("kafka", error.message, _way_out(settings, "kafka.bootstrap", "kafka-1"))
+    try:
+        ping(endpoints.zookeeper)
+        yield ok("zookeeper", f"answers at {endpoints.zookeeper}")
+    except Unavailable as error:
+        yield fault("zookeeper", error.message, _way_out(settings, "zookeeper.hosts", "zookeeper"))
     if endpoints.http is None:
         yield warn("http", "the service is not running", "`stack up` starts it.")
         return
     yield _service(endpoints.http)
+
+
+def _way_out(settings: Settings, key: str, service: str) -> str:
+    """What to do about a server that does not answer."""
+    if settings.kafka is not None:
+        return f"Check {key} in stack.toml, and whether that server runs."
+    log = Layout(settings.data).logs / f"{service}.log"
+    return f"Its log: {log}. If it does not come back by itself: `stack down`, then `stack up`."
 
 
 def _service(url: str) -> Finding:

@@ -31,6 +31,29 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, json.dumps(value, indent=2) + "\n")
 
 
+class KeptFile:
+    """A JSON file that one process keeps: written when its content changes, and again when somebody else
+    changed or removed it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._value: Any = None
+        self._print: tuple[int, ...] | None = None
+
+    def keep(self, value: Any) -> None:
+        """Make the file hold this; costs one look at the file where it does already."""
+        if value != self._value or self._print is None or self._print != self._look():
+            write_json(self._path, value)
+            self._value, self._print = value, self._look()
+
+    def _look(self) -> tuple[int, ...] | None:
+        try:
+            about = self._path.stat()
+        except OSError:
+            return None
+        return about.st_ino, about.st_mtime_ns, about.st_size
+
+
 def read_json(path: Path) -> Any:
     """The JSON in a file, or None if there is no such file; CorruptState if it is broken."""
     try:

@@ -87,10 +87,25 @@ def read_cluster(layout: Layout) -> Cluster | None:
             )
         return Cluster(written["cluster_id"], written["brokers"], dict(written["ports"]))
     except (KeyError, TypeError, ValueError):
+        file = layout.cluster_file
         raise CorruptState(
-            f"{layout.cluster_file} does not hold what it should",
-            hint="Restore it, or use another data folder: the broker's folders cannot be opened without it.",
+            f"{file} does not hold what it should",
+            hint=f"Move it aside (mv {file} {file}.broken) and run `stack up` again.",
         ) from None
+
+
+def recall_cluster(layout: Layout) -> Cluster | None:
+    """What the brokers' own folders tell of a cluster whose cluster.json was lost; the ports are lost."""
+    folders = [folder for folder in layout.data.glob("kafka-[1-9]") if folder.is_dir()]
+    for folder in folders:
+        try:
+            lines = (folder / "meta.properties").read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        for line in lines:
+            if line.startswith("cluster.id="):
+                return Cluster(line.removeprefix("cluster.id=").strip(), len(folders))
+    return None
 
 
 def write_cluster(layout: Layout, cluster: Cluster) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from ops.cluster import processes, restart
-from ops.cluster.files import write_json
+from ops.cluster.files import KeptFile
 from ops.cluster.layout import Layout
 from ops.cluster.logfile import log_to
 from ops.cluster.restart import Life, State
@@ -50,11 +50,15 @@ class Child:
 class Supervisor:
     """Keeps the services of one data folder running until it is told to stop."""
 
-    def __init__(self, layout: Layout, services: Sequence[Service]) -> None:
+    def __init__(
+        self, layout: Layout, services: Sequence[Service], endpoints: Mapping[str, str] | None = None
+    ) -> None:
         self._layout = layout
+        self._endpoints = endpoints
         self._children = [Child(service) for service in services]
         self._stop = threading.Event()
-        self._written: object = None
+        self._run_file = KeptFile(layout.run_file)
+        self._endpoints_file = KeptFile(layout.endpoints_file)
 
     def stop(self) -> None:
         """Ask the loop to end; safe from a signal handler."""
@@ -169,10 +173,10 @@ class Supervisor:
             for child in self._children
         }
         state = {"supervisor": os.getpid(), "services": services}
-        if state != self._written:
-            with contextlib.suppress(OSError):  # a full disk must not end the supervisor
-                write_json(self._layout.run_file, state)
-                self._written = state
+        with contextlib.suppress(OSError):  # a full disk must not end the supervisor
+            if self._endpoints is not None:
+                self._endpoints_file.keep(self._endpoints)
+            self._run_file.keep(state)  # last: who sees that all is ready looks for the endpoints
 
     def _stop_children(self) -> None:
         """Everything that needs ZooKeeper or Kafka goes first; brokers go together."""
@@ -219,10 +223,9 @@ def main(arguments: Sequence[str]) -> None:
     layout = Layout(settings.data)
     log_to(layout.logs / "supervisor.log", logging.INFO)
     services, endpoints = embedded_services(settings, layout)
-    supervisor = Supervisor(layout, services)
+    supervisor = Supervisor(layout, services, {k: v for k, v in asdict(endpoints).items() if v})
     signal.signal(signal.SIGTERM, lambda *_: supervisor.stop())
     signal.signal(signal.SIGINT, lambda *_: supervisor.stop())
-    write_json(layout.endpoints_file, {k: v for k, v in asdict(endpoints).items() if v})
     try:
         supervisor.run()
     finally:

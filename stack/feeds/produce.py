@@ -83,7 +83,12 @@ def check_rows(
         seen.rows += 1
         fault = _encode_or_fault(writer, value)
         if isinstance(fault, BadRecord):
-            raise at_line(line, fault)
+            told = at_line(line, fault)
+            raise BadRecord(
+                f"{told.message} (nothing was written)",
+                hint=f"{told.hint} Mend it, or choose --on-bad skip or dead.".strip(),
+                field=told.field,
+            )
         if seen.rows % _REPORT_EVERY == 0:
             progress(seen)
     return seen

@@ -23,6 +23,9 @@ from stack.model.startpoint import AtOffset, AtOffsets, AtTime, Latest, Oldest, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# An open transaction may hold a bounded read up, so silence alone is no fault.
+QUIET_LIMIT_S = 30.0
+
 
 class FeedReader:
     """Reads committed records of one feed. Takes no part in any consumer group and stores no offsets.
@@ -43,7 +46,9 @@ class FeedReader:
         schemas: SchemaSource,
         schema: AvroSchema | None,
         settings: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._log = LogReader(access, topic, settings)
         self._admin = admin
         self._topic = topic
@@ -122,11 +127,19 @@ class FeedReader:
         return FeedBatch(self._log.read(max_records, timeout_s), self._decoding)
 
     def batches(self, max_records: int = BATCH_RECORDS) -> Iterator[FeedBatch]:
-        """Batches until the end of a bounded read, or for ever."""
+        """Batches until the end of a bounded read, or for ever.
+
+        A bounded read that gets nothing for a while asks whether Kafka is there; Unavailable if it is not.
+        """
+        heard = self._clock()
         while not self.done:
             batch = self.read(max_records)
             if len(batch):
                 yield batch
+                heard = self._clock()
+            elif self._log.bounded and self._clock() - heard >= QUIET_LIMIT_S:
+                self.bounds()
+                heard = self._clock()
 
     def records(self) -> Iterator[Record]:
         """Record by record, until the end of a bounded read, or for ever."""

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from stack.errors import BadInput, BadRecord
+from stack.errors import BadInput, BadRecord, FeedstackError
 from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.columns import ColumnEncoder
 from stack.feeds.avro.schema import AvroSchema
 from stack.feeds.keys import key_encoder, text_key
 from stack.kafka.config import KafkaAccess
-from stack.kafka.writer import LogWriter, WriteRecord
+from stack.kafka.writer import MAX_VALUE_BYTES, SMALLER, LogWriter, WriteRecord
 from stack.model.duration import format_duration
 from stack.model.feed import Events, FeedSpec, KeyFormat
 from stack.model.startpoint import format_time
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _BUFFERED_RECORDS = 1_000
+# The default of Kafka's message.timestamp.after.max.ms.
+MOST_AHEAD_MS = 3_600_000
 
 
 class FeedWriter:
@@ -55,7 +57,7 @@ class FeedWriter:
         self._columns = ColumnEncoder(schema, schema_id)
         self._key = key_encoder(spec.key, avro_keys)
         self._time = _time_reader(spec, schema)
-        self._oldest_kept_ms = _oldest_kept(spec, clock_ms)
+        self._clock_ms = clock_ms
         self._pending: list[WriteRecord] = []
         self.written = 0
         self._transactional = transactional_id is not None
@@ -67,13 +69,17 @@ class FeedWriter:
     def encode(self, value: Any, key: Any = None, timestamp_ms: int | None = None) -> WriteRecord:
         """Check and encode one record without writing it; BadRecord says what is wrong with it."""
         payload = self._encode(value)
+        if len(payload) > MAX_VALUE_BYTES:
+            raise BadRecord(
+                f"the record has {len(payload):,} bytes; Kafka takes {MAX_VALUE_BYTES:,}", hint=SMALLER
+            )
         if key is None and self.spec.key is not None:
             key = value[self.spec.key.field]
         if timestamp_ms is None and self._time is not None:
             timestamp_ms = self._time(value)
         record: WriteRecord = {"value": payload, "key": self._key(key)}
         if timestamp_ms is not None:
-            self._refuse_too_old(timestamp_ms)
+            self._refuse_unkept(timestamp_ms, timestamp_ms)
             record["timestamp"] = timestamp_ms
         return record
 
@@ -111,7 +117,7 @@ class FeedWriter:
             ]
         else:
             if timestamps_ms:
-                self._refuse_too_old(min(timestamps_ms))
+                self._refuse_unkept(min(timestamps_ms), max(timestamps_ms))
             records = [
                 {"value": payload, "key": key, "timestamp": stamp}
                 for payload, key, stamp in zip(
@@ -151,15 +157,25 @@ class FeedWriter:
             self._log.write(self._topic, records)
             self.written += len(records)
 
-    def _refuse_too_old(self, timestamp_ms: int) -> None:
-        """Kafka deletes by record time: such a record would be gone at the next retention check."""
-        oldest_ms = self._oldest_kept_ms()
-        if timestamp_ms < oldest_ms and isinstance(self.spec.storage, Events):
-            kept = format_duration(self.spec.storage.retention_ms or 0)
+    def _refuse_unkept(self, oldest_ms: int, newest_ms: int) -> None:
+        """Refuse times that Kafka would not keep: it deletes by record time at its next retention check,
+        and it refuses a time far ahead together with all records that were sent beside it."""
+        storage = self.spec.storage
+        if not isinstance(storage, Events):
+            return  # a table feed has the time of arrival
+        now_ms = self._clock_ms()
+        if storage.retention_ms is not None and oldest_ms < now_ms - storage.retention_ms:
+            kept = format_duration(storage.retention_ms)
             raise BadRecord(
-                f"its time {format_time(timestamp_ms)} is older than the {kept} that feed "
+                f"its time {format_time(oldest_ms)} is older than the {kept} that feed "
                 f"{self.spec.name!r} keeps: Kafka would delete it",
                 hint='Declare a longer retention (or "forever") before a backfill.',
+                field=self.spec.event_time,
+            )
+        if newest_ms > now_ms + MOST_AHEAD_MS:
+            raise BadRecord(
+                f"its time {format_time(newest_ms)} is more than an hour ahead: Kafka refuses it",
+                hint="Correct the event time, or the clock of this machine.",
                 field=self.spec.event_time,
             )
 
@@ -178,7 +194,8 @@ class FeedWriter:
             self.send()
         except BaseException:
             self._pending.clear()
-            self._log.abort()
+            with contextlib.suppress(FeedstackError):  # what went wrong first is the news
+                self._log.abort()
             raise
         finally:
             self._in_transaction = False
@@ -216,14 +233,6 @@ class FeedWriter:
                 self._pending.clear()
         finally:
             self._log.close()
-
-
-def _oldest_kept(spec: FeedSpec, clock_ms: Callable[[], int]) -> Callable[[], int]:
-    match spec.storage:
-        case Events(int() as retention_ms):
-            return lambda: clock_ms() - retention_ms
-        case _:
-            return lambda: -(1 << 62)
 
 
 def _time_reader(spec: FeedSpec, schema: AvroSchema) -> Callable[[Any], int] | None:

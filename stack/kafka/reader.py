@@ -111,6 +111,11 @@ class LogReader:
             self._consumer.resume(places)
 
     @property
+    def bounded(self) -> bool:
+        """Whether every assigned partition has a bound."""
+        return len(self._until) == len(self._positions)
+
+    @property
     def done(self) -> bool:
         """Whether every assigned partition has reached its bound."""
         return len(self._at_bound) == len(self._positions)

@@ -24,8 +24,12 @@ QUEUE_RECORDS = 200_000
 QUEUE_BYTES = 128 << 20
 MAX_RECORD_BYTES = 1_000_000
 _RECORD_OVERHEAD_BYTES = 70
+MAX_VALUE_BYTES = MAX_RECORD_BYTES - _RECORD_OVERHEAD_BYTES
 _CHUNK_RECORDS = 10_000
 _LIBRDKAFKA_QUEUE_KBYTES = 1 << 20
+_LAST_WAIT_S = 2.0
+
+SMALLER = "Keep large things elsewhere and write their address, or split the record."
 
 WRITER_SETTINGS: Mapping[str, Any] = {
     "enable.idempotence": True,
@@ -79,6 +83,7 @@ class LogWriter:
         self._queued_bytes = 0
         self._failure: FeedstackError | None = None
         self._failed = 0
+        self._given_up = False
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -147,6 +152,7 @@ class LogWriter:
             if room or waiting == 0:
                 break
             if self._clock() > deadline:
+                self._given_up = True
                 raise NotDelivered(
                     f"{waiting:,} records wait in the queue for more than {self._timeout_s:.0f} s",
                     hint="Kafka takes none of them: `stack status` and `stack doctor` tell more.",
@@ -171,6 +177,7 @@ class LogWriter:
             return
         failure, self._failure = self._failure, None
         count, self._failed = self._failed, 0
+        self._given_up = self._given_up or not isinstance(failure, BadRecord)
         if isinstance(failure, BadRecord) or count <= 1:
             raise failure
         raise NotDelivered(
@@ -183,6 +190,7 @@ class LogWriter:
             left = self._producer.flush(self._timeout_s)
         self._raise_failure()
         if left:
+            self._given_up = True
             raise NotDelivered(
                 f"{left:,} records could not be written within {self._timeout_s:.0f} s",
                 hint="Kafka cannot be reached, or has too few replicas in sync: see `stack doctor`.",
@@ -203,8 +211,14 @@ class LogWriter:
         try:
             self.flush()
             self._commit_with_retries()
-        except FeedstackError:
-            self.abort()
+        except FeedstackError as error:
+            try:
+                self.abort()
+            except FeedstackError:
+                raise NotDelivered(
+                    f"{error.message}; whether it was committed is not known",
+                    hint="Open the writer anew, which ends what is open, and look at what is there.",
+                ) from error
             raise
 
     def _commit_with_retries(self) -> None:
@@ -232,7 +246,9 @@ class LogWriter:
         with warnings.catch_warnings(), contextlib.suppress(KafkaException, SystemError):
             # A fenced producer cannot abort what is no longer its own, and warns about it.
             warnings.simplefilter("ignore", RuntimeWarning)
-            self._producer.close(self._timeout_s)
+            if self._given_up:  # the caller knows and has waited once: what is left is not waited for again
+                self._producer.purge()
+            self._producer.close(_LAST_WAIT_S if self._given_up else self._timeout_s)
 
     def __enter__(self) -> LogWriter:
         return self
@@ -255,6 +271,6 @@ def _size(record: WriteRecord) -> int:
 def _too_large(topic: str, index: int, size_bytes: int) -> BadRecord:
     return BadRecord(
         f"record {index + 1} of the batch for {topic} has {size_bytes - _RECORD_OVERHEAD_BYTES:,} bytes; "
-        f"Kafka takes {MAX_RECORD_BYTES - _RECORD_OVERHEAD_BYTES:,}",
-        hint="Keep large things elsewhere and write their address, or split the record.",
+        f"Kafka takes {MAX_VALUE_BYTES:,}",
+        hint=SMALLER,
     )

@@ -16,7 +16,7 @@ from stack.errors import BadRecord
 from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
 from stack.feeds.avro.columns import ColumnDecoder, rows
 from stack.feeds.avro.schema import AvroSchema
-from tests.avro_strategies import Case, Shelf, cases, record, same, schema_of
+from tests.avro_strategies import Case, Shelf, cases, record, recursive_cases, same, schema_of
 
 QUICK = settings(
     max_examples=90,
@@ -78,6 +78,20 @@ def test_a_cut_or_extended_value_is_never_accepted(case: Case, data: st.DataObje
     payload = RecordEncoder(case.schema, 1).encode(case.records[0])
     for wrong in [payload[:length] for length in range(len(payload))] + [payload + b"\0"]:
         assert check_agreement(case.schema, [wrong]) == [None]
+
+
+@QUICK
+@given(st.data())
+def test_damage_to_recursive_values_is_refused_or_read(data: st.DataObject) -> None:
+    case: Case = data.draw(recursive_cases(max_records=2))
+    encoder, decoder = RecordEncoder(case.schema, 1), RecordDecoder(Shelf(case.schema))
+    for value in case.records:
+        payload = encoder.encode(value)
+        for _ in range(3):
+            outcome(decoder, data.draw(damaged(payload)))
+        for length in range(len(payload)):
+            assert outcome(decoder, payload[:length]) is None
+        assert outcome(decoder, payload + b"\0") is None
 
 
 INT_MAX_PLUS_ONE = b"\x80\x80\x80\x80\x10"

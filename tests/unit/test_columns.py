@@ -6,7 +6,9 @@ import io
 import logging
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -311,13 +313,71 @@ def test_pandas_is_never_imported() -> None:
     subprocess.run([sys.executable, "-c", NO_PANDAS], check=True, timeout=60)
 
 
-def test_a_resolution_that_fastavro_gets_wrong_is_a_bad_record() -> None:
-    written = schema_of(record("R", t={"type": "long", "logicalType": "timestamp-millis"}))
-    wanted = schema_of(record("R", t="long"))
-    _, bad = ColumnDecoder(Shelf(written), wanted).decode_lenient([b"\0\0\0\0\x01\x02"])
-    assert [(index, "does not fit the reader's columns" in error.message) for index, error in bad] == [
-        (0, True)
-    ]
+TIMESTAMP = {"type": "long", "logicalType": "timestamp-millis"}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+LATE = b"\xfe" + b"\xff" * 8 + b"\x01"
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "body", "expected"),
+    [
+        (TIMESTAMP, "long", b"\x02", 1),
+        (TIMESTAMP, "long", LATE, (1 << 63) - 1),
+        ({"type": "int", "logicalType": "date"}, "long", b"\x02", 1),
+        ("long", TIMESTAMP, b"\x02", datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)),
+        ("long", TIMESTAMP, LATE, None),
+        (TIMESTAMP, MICROS, b"\x02", datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)),
+        (MICROS, TIMESTAMP, b"\xa2\x1f", datetime(1970, 1, 1, 0, 0, 0, 2000, UTC)),
+        ("int", "float", b"\x82\x80\x80\x10", 16777216.0),
+        ("long", "float", b"\x82\x80\x80\x10", 16777216.0),
+        ("long", "double", b"\x82\x80\x80\x80\x80\x80\x80\x20", float(1 << 53)),
+        ("string", "bytes", b"\x02a", b"a"),
+        ("bytes", "string", b"\x02a", "a"),
+        ("bytes", "string", b"\x02\xff", None),
+        ("string", {"type": "string", "logicalType": "uuid"}, b"\x02a", None),
+        ({"type": "string", "logicalType": "uuid"}, "string", b"\x02a", "a"),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+            "bytes",
+            b"\x02\x01",
+            b"\1",
+        ),
+        (["null", "int"], ["string", "double", "null"], b"\x02\x02", 1.0),
+        (["int", TIMESTAMP], [TIMESTAMP, "int"], b"\x00\x02", 1),
+    ],
+)
+def test_a_value_read_as_another_type_is_that_of_the_reference(
+    written: Any, wanted: Any, body: bytes, expected: Any
+) -> None:
+    shelf, reader = Shelf(schema_of(record("R", x=written))), schema_of(record("R", x=wanted))
+    payload = b"\0\0\0\0\x01" + body
+    batch, bad = ColumnDecoder(shelf, reader).decode_lenient([payload])
+    if expected is None:
+        assert [index for index, _ in bad] == [0]
+        with pytest.raises(BadRecord):
+            RecordDecoder(shelf, reader).decode(payload)
+    else:
+        assert same(rows(batch), [{"x": expected}])
+        assert same(RecordDecoder(shelf, reader).decode(payload), {"x": expected})
+
+
+def test_uuids_are_columns_of_text_that_spark_takes() -> None:
+    schema = schema_of(
+        record("R", x=["null", {"type": "array", "items": {"type": "string", "logicalType": "uuid"}}],
+               y={"type": "string", "logicalType": "uuid"})
+    )  # fmt: skip
+    value = {"x": [UUID(int=1)], "y": UUID(int=2)}
+    batch = ColumnDecoder(Shelf(schema)).decode([RecordEncoder(schema, 1).encode(value)] * 2)
+    assert (batch.schema.field("y").type, batch.schema.field("x").type.value_type) == (
+        pa.string(),
+        pa.string(),
+    )
+    assert rows(batch) == [value] * 2
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    assert from_arrow_schema(batch.schema)["y"].dataType.simpleString() == "string"
+    own = batch.set_column(1, "y", pa.array([UUID(int=2).bytes] * 2, pa.binary(16)).cast(pa.uuid()))
+    assert ColumnEncoder(schema, 1).encode(own) == [RecordEncoder(schema, 1).encode(value)] * 2
 
 
 def test_wide_fixed_values_have_room_only_where_they_are() -> None:

@@ -17,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stack.errors import BadInput
+from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.schema import AvroSchema, parse_avro
+from stack.feeds.avro.wire import HEADER_BYTES
 from stack.feeds.rows.rows import row_to_value, value_to_json
 from stack.feeds.synthetic.generate import MAX_KEYS, Generator
 
@@ -281,9 +283,8 @@ SCALARS: list[Any] = [
 FIELD_NAMES = ["user", "page", "price", "ms", "time", "count", "id", "email", "x", "_", "name", "status"]
 
 
-def _family(kind: Any) -> str:
-    base = str(kind["type"] if isinstance(kind, dict) else kind)
-    return "number" if base in ("int", "long", "float", "double") else base
+def _base(kind: Any) -> str:
+    return str(kind["type"] if isinstance(kind, dict) else kind)
 
 
 @st.composite
@@ -305,12 +306,8 @@ def schemas(draw: st.DrawFn, depth: int = 3) -> Any:
             return {"type": "map", "values": draw(schemas(depth - 1))}
         case "union":
             members = draw(st.lists(st.sampled_from(SCALARS), min_size=1, max_size=4))
-            # One number at most: fastavro itself writes a long into a date's branch where it comes first.
-            chosen = {_family(one): one for one in members}
-            # Nor text beside a date: fastavro tries to read every text as a date there.
-            if chosen.get("number") == logical("int", "date"):
-                chosen.pop("string", None)
-            return list(chosen.values())
+            # Avro allows one branch of each base type.
+            return list({_base(one): one for one in members}.values())
         case _:
             names = draw(st.lists(st.sampled_from(FIELD_NAMES), min_size=1, max_size=4, unique=True))
             fields = [{"name": name, "type": draw(schemas(depth - 1))} for name in names]
@@ -332,11 +329,9 @@ def numbered(tree: Any, count: Any) -> Any:
 
 @settings(max_examples=200, deadline=None)
 @given(schemas(), st.integers(0, 10**6))
-def test_fastavro_takes_every_record_and_gives_it_back(tree: Any, seed: int) -> None:
+def test_every_record_is_written_and_fastavro_gives_it_back(tree: Any, seed: int) -> None:
     schema = schema_of(numbered(tree, itertools.count()))
     for value in take(schema, 5, seed=seed, start_ms=START_MS, rate_per_s=0.01):
-        buffer = io.BytesIO()
-        fastavro.schemaless_writer(buffer, schema.parsed, value, strict=True)
-        buffer.seek(0)
-        assert fastavro.schemaless_reader(buffer, schema.parsed, None) == value
+        body = io.BytesIO(RecordEncoder(schema, 1).encode(value)[HEADER_BYTES:])
+        assert fastavro.schemaless_reader(body, schema.parsed, None) == value
         assert row_to_value(schema, json.loads(json.dumps(value_to_json(schema, value)))) == value

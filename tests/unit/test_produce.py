@@ -146,7 +146,10 @@ def test_checking_writes_nothing_and_names_the_line() -> None:
     run = Run(lines("ada", "bad"))
     with pytest.raises(BadRecord) as caught:
         run.check()
-    assert (caught.value.message, caught.value.hint) == ("line 2: its user is bad", "Choose another.")
+    assert (caught.value.message, caught.value.hint) == (
+        "line 2: its user is bad (nothing was written)",
+        "Choose another. Mend it, or choose --on-bad skip or dead.",
+    )
     assert (run.writer.pending, run.writer.delivered, run.writer.flushes) == ([], [], 0)
 
 

@@ -3,28 +3,26 @@
 Arrays are laid out buffer by buffer, because pyarrow imports pandas (over a second) the first time it
 turns a Python object into Arrow. Where Avro allows no null the field is not nullable; inside nullable
 records and inside arrays every field is, as pyruhvro has it.
+
+UUIDs are columns of text, because Spark does not take Arrow's own type for them (pa.uuid()); a mark in the
+field's metadata lets `batch_rows.rows` give UUIDs again.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from stack.errors import BadSchema
 from stack.feeds.avro.branches import branch_of
+from stack.feeds.avro.logical import MOMENTS, unscaled
 from stack.feeds.avro.nodes import Node, record_node
 from stack.feeds.avro.schema import AvroSchema
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local timestamps have no zone
 # Arrow gives a null of a fixed size its full width, so wide ones are better off with a length each.
 MAX_FIXED_BYTES = 4096
-_EPOCH_DAY = EPOCH.toordinal()
-_MILLISECOND, _MICROSECOND = timedelta(milliseconds=1), timedelta(microseconds=1)
 _PLAIN = {
     "null": pa.null(),
     "boolean": pa.bool_(),
@@ -44,24 +42,10 @@ _LOGICAL = {
     "timestamp-micros": pa.timestamp("us", "UTC"),
     "local-timestamp-millis": pa.timestamp("ms"),
     "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.uuid(),
+    "uuid": pa.string(),
 }
+UUID_MARK = {b"logicalType": b"uuid"}
 _TYPECODES = {"int": "i", "long": "q", "float": "f", "double": "d"}
-
-
-def _micros(value: time) -> int:
-    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
-
-
-_NUMBERS: dict[str, Callable[[Any], int]] = {
-    "date": lambda value: value.toordinal() - _EPOCH_DAY,
-    "time-millis": lambda value: _micros(value) // 1000,
-    "time-micros": _micros,
-    "timestamp-millis": lambda value: (value - EPOCH) // _MILLISECOND,
-    "timestamp-micros": lambda value: (value - EPOCH) // _MICROSECOND,
-    "local-timestamp-millis": lambda value: (value - LOCAL_EPOCH) // _MILLISECOND,
-    "local-timestamp-micros": lambda value: (value - LOCAL_EPOCH) // _MICROSECOND,
-}
 
 
 def arrow_schema(schema: AvroSchema) -> pa.Schema:
@@ -83,7 +67,8 @@ def arrow_field(name: str, node: Node, inside_nullable: bool = False) -> pa.Fiel
     inner, optional = without_null(node)
     nullable = optional or inside_nullable or node.kind == "null"
     nullable = nullable or any(one.kind == "null" for one in node.branches)
-    return pa.field(name, _arrow_type(inner, nullable), nullable)
+    mark = UUID_MARK if inner.logical == "uuid" else None
+    return pa.field(name, _arrow_type(inner, nullable), nullable, mark)
 
 
 def _arrow_type(node: Node, nullable: bool) -> pa.DataType:
@@ -143,7 +128,7 @@ def build(node: Node, kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 
 def _build_union(node: Node, kind: pa.DataType, values: list[Any]) -> pa.Array:
-    chosen = [branch_of(node, value) for value in values]
+    chosen = [_branch(node, value) for value in values]
     children = [
         build(
             branch,
@@ -154,6 +139,14 @@ def _build_union(node: Node, kind: pa.DataType, values: list[Any]) -> pa.Array:
     ]
     codes = pa.py_buffer(array("b", chosen).tobytes())
     return pa.Array.from_buffers(kind, len(values), [None, codes], children=children)
+
+
+def _branch(node: Node, value: Any) -> int:
+    place = branch_of(node, value)
+    if place is None and value is not None:
+        raise ValueError(f"{type(value).__name__} is not {node.label}")
+    # A null that no branch holds stands below a record that is null itself: any branch will do.
+    return place or 0
 
 
 def _build_items(node: Node, kind: pa.DataType, values: list[Any], present: pa.Buffer | None) -> pa.Array:
@@ -182,9 +175,7 @@ def _build_items(node: Node, kind: pa.DataType, values: list[Any], present: pa.B
 
 def _build_leaf(node: Node, kind: pa.DataType, values: list[Any], present: pa.Buffer | None) -> pa.Array:
     if node.logical == "uuid":
-        storage = [value and value.bytes for value in values]
-        leaf = _build_leaf(Node("fixed", size_bytes=16), pa.binary(16), storage, present)
-        return pa.ExtensionArray.from_storage(kind, leaf)
+        values = [value and str(value) for value in values]
     if node.logical == "decimal":
         width_bytes = kind.bit_width // 8
         data = b"".join(
@@ -192,8 +183,8 @@ def _build_leaf(node: Node, kind: pa.DataType, values: list[Any], present: pa.Bu
             for value in values
         )
     elif node.kind in _TYPECODES:
-        number = _NUMBERS.get(node.logical)
-        plain = [0 if one is None else number(one) if number else one for one in values]
+        to_raw = MOMENTS[node.logical].to_raw if node.logical else None
+        plain = [0 if one is None else to_raw(one) if to_raw else one for one in values]
         data = array(_TYPECODES[node.kind], plain).tobytes()
     elif node.kind == "boolean":
         return pa.Array.from_buffers(kind, len(values), [present, _bitmap(values)])
@@ -209,13 +200,6 @@ def _build_leaf(node: Node, kind: pa.DataType, values: list[Any], present: pa.Bu
             return pa.Array.from_buffers(kind, len(values), buffers)
         data = b"".join(pieces)
     return pa.Array.from_buffers(kind, len(values), [present, pa.py_buffer(data)])
-
-
-def unscaled(value: Any, scale: int) -> int:
-    """A decimal as a whole number of its smallest unit, exact whatever the decimal context."""
-    sign, digits, exponent = value.as_tuple()
-    number = int("".join(map(str, digits)) or "0") * 10 ** (exponent + scale)
-    return -number if sign else number
 
 
 def _bitmap(flags: list[Any]) -> pa.Buffer:

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Literal
 from uuid import UUID
 
 import pyarrow as pa
 
-from stack.feeds.avro.arrays import EPOCH, LOCAL_EPOCH
+from stack.feeds.avro.arrays import UUID_MARK
+from stack.feeds.avro.logical import EPOCH, LOCAL_EPOCH, MICROSECOND, MILLISECOND
 
 Code = Literal["i", "q", "f", "d"]
 _CODES: dict[pa.DataType, Code] = {pa.int32(): "i", pa.int64(): "q", pa.float32(): "f", pa.float64(): "d"}
-_UNITS = {"ms": timedelta(milliseconds=1), "us": timedelta(microseconds=1)}
+_UNITS = {"ms": MILLISECOND, "us": MICROSECOND}
 
 
 def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """One dict for each row."""
     if not batch.num_columns:
         return [{} for _ in range(batch.num_rows)]
-    return _dicts(batch.schema.names, [values_of(column) for column in batch.columns])
+    columns = [values_of(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
+    return _dicts(batch.schema.names, columns)
 
 
-def values_of(column: pa.Array) -> list[Any]:
-    """The values of an array, null as None."""
+def values_of(column: pa.Array, field: pa.Field) -> list[Any]:
+    """The values of an array, null as None; `field` says what the type does not."""
     kind = column.type
     if kind in _CODES:
         return _numbers(column, _CODES[kind])
     if pa.types.is_string(kind):
-        return _texts(column)
+        texts = _texts(column)
+        is_uuid = (field.metadata or {}).items() >= UUID_MARK.items()
+        return [text and UUID(text) for text in texts] if is_uuid else texts
     if pa.types.is_timestamp(kind):
         return _timestamps(column)
     if pa.types.is_struct(kind):
@@ -38,10 +41,8 @@ def values_of(column: pa.Array) -> list[Any]:
         return _items(column)
     if pa.types.is_union(kind):
         codes = memoryview(column.buffers()[1]).cast("b")[column.offset : column.offset + len(column)]
-        branches = [values_of(column.field(place)) for place in range(kind.num_fields)]
+        branches = [values_of(column.field(place), kind.field(place)) for place in range(kind.num_fields)]
         return [branches[code][place] for place, code in enumerate(codes.tolist())]
-    if kind == pa.uuid():
-        return [value and UUID(bytes=value) for value in column.storage.to_pylist()]
     values: list[Any] = column.to_pylist()
     return values
 
@@ -82,13 +83,13 @@ def _texts(column: pa.Array) -> list[Any]:
 
 def _timestamps(column: pa.Array) -> list[Any]:
     epoch, unit = (EPOCH if column.type.tz else LOCAL_EPOCH), _UNITS[column.type.unit]
-    numbers = values_of(column.view(pa.int64()))
+    numbers = _numbers(column.view(pa.int64()), "q")
     return [None if number is None else epoch + number * unit for number in numbers]
 
 
 def _structs(column: pa.Array) -> list[Any]:
     names = [field.name for field in column.type]
-    parts = [values_of(column.field(place)) for place in range(len(names))]
+    parts = [values_of(column.field(place), field) for place, field in enumerate(column.type)]
     return _with_nulls(column, _dicts(names, parts) if names else [{} for _ in range(len(column))])
 
 
@@ -96,9 +97,9 @@ def _items(column: pa.Array) -> list[Any]:
     places = column.offsets.to_pylist()
     values: list[Any]
     if pa.types.is_map(column.type):
-        pairs = list(zip(values_of(column.keys), values_of(column.items), strict=True))
+        pairs = list(zip(_texts(column.keys), values_of(column.items, column.type.item_field), strict=True))
         values = [dict(pairs[start:end]) for start, end in pairwise(places)]
     else:
-        items = values_of(column.values)
+        items = values_of(column.values, column.type.value_field)
         values = [items[start:end] for start, end in pairwise(places)]
     return _with_nulls(column, values)

@@ -1,15 +1,15 @@
-"""Which branch of a union a decoded value belongs to: decoders give the value alone."""
+"""Which branch of a union a value belongs to, for whoever has the value alone."""
 
 from __future__ import annotations
 
 import math
 import struct
 from collections.abc import Callable
-from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from stack.feeds.avro.logical import MICROSECOND, MOMENTS, fits_decimal
 from stack.feeds.avro.nodes import Node
 
 _TYPES: dict[str, type] = {
@@ -28,24 +28,16 @@ _TYPES: dict[str, type] = {
     "record": dict,
     "decimal": Decimal,
     "uuid": UUID,
-    "date": date,
-    "time-millis": time,
-    "time-micros": time,
-    "timestamp-millis": datetime,
-    "timestamp-micros": datetime,
-    "local-timestamp-millis": datetime,
-    "local-timestamp-micros": datetime,
+    **{name: one.python for name, one in MOMENTS.items()},
 }
 
 
-def branch_of(union: Node, value: Any) -> int:
-    """The first branch that can hold `value` without changing it; 0 for a null that no branch holds."""
+def branch_of(union: Node, value: Any) -> int | None:
+    """The first branch that holds `value` as a decoder would give it; None if there is none."""
     for place, branch in enumerate(union.branches):
         if _holds(branch, value):
             return place
-    if value is None:
-        return 0
-    raise ValueError(f"{type(value).__name__} is not {union.label}")
+    return None
 
 
 def _holds(node: Node, value: Any) -> bool:
@@ -53,13 +45,18 @@ def _holds(node: Node, value: Any) -> bool:
         return any(_holds(one, value) for one in node.branches)
     if type(value) is not _TYPES[node.logical or node.kind]:
         return False
+    if node.logical in MOMENTS:
+        return _holds_moment(node, value)
     further = _FURTHER.get(node.logical or node.kind)
     return further is None or further(node, value)
 
 
-def _is_whole_millis(node: Node, value: Any) -> bool:
-    zoned = node.logical.startswith("timestamp") == (value.tzinfo is not None)
-    return (zoned or isinstance(value, time)) and (value.microsecond % 1000 == 0)
+def _holds_moment(node: Node, value: Any) -> bool:
+    moments = MOMENTS[node.logical]
+    # Only a unit coarser than Python's own can lose something.
+    return moments.accepts(value) and (
+        moments.unit == MICROSECOND or moments.from_raw(moments.to_raw(value)) == value
+    )
 
 
 def _is_single(node: Node, value: float) -> bool:  # noqa: ARG001
@@ -75,17 +72,9 @@ def _holds_fields(node: Node, value: dict[str, Any]) -> bool:
     )
 
 
-def _fits_decimal(node: Node, value: Decimal) -> bool:
-    _, digits, exponent = value.as_tuple()
-    return (
-        isinstance(exponent, int)
-        and exponent >= -node.scale
-        and len(digits) + exponent + node.scale <= max(node.precision, 1)
-    )
-
-
 _FURTHER: dict[str, Callable[[Node, Any], bool]] = {
     "int": lambda _, value: -(1 << 31) <= value < 1 << 31,
+    "long": lambda _, value: -(1 << 63) <= value < 1 << 63,
     "float": _is_single,
     "fixed": lambda node, value: len(value) == node.size_bytes,
     "enum": lambda node, value: value in node.symbols,
@@ -94,10 +83,5 @@ _FURTHER: dict[str, Callable[[Node, Any], bool]] = {
         node.item is not None and all(_holds(node.item, one) for one in value.values())
     ),
     "record": _holds_fields,
-    "decimal": _fits_decimal,
-    "time-millis": _is_whole_millis,
-    "timestamp-millis": _is_whole_millis,
-    "local-timestamp-millis": _is_whole_millis,
-    "timestamp-micros": lambda _, value: value.tzinfo is not None,
-    "local-timestamp-micros": lambda _, value: value.tzinfo is None,
+    "decimal": lambda node, value: fits_decimal(value, node.precision, node.scale),
 }

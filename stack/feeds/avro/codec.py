@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from io import BytesIO
 from typing import Any
-
-import fastavro
 
 from stack.errors import BadRecord, NotFound
 from stack.feeds.avro import wire
-from stack.feeds.avro.defaults import with_typed_defaults
+from stack.feeds.avro.defaults import check_defaults
+from stack.feeds.avro.fault import Fault
 from stack.feeds.avro.nodes import node_of
-from stack.feeds.avro.scan import Malformed, compile_scan
+from stack.feeds.avro.reading import compile_reader
 from stack.feeds.avro.schema import AvroSchema, SchemaSource
-from stack.feeds.avro.validate import compile_check
+from stack.feeds.avro.writing import compile_writer
 
-_Writer = tuple[int, Any, Callable[[bytes, int], None]]
+_ReadAll = Callable[[bytes, int], Any]
 
 
 class RecordEncoder:
@@ -25,22 +22,18 @@ class RecordEncoder:
 
     def __init__(self, schema: AvroSchema, schema_id: int) -> None:
         self._header = wire.pack(schema_id)
-        self._parsed, _ = with_typed_defaults(schema)
-        self._check = compile_check(schema)
+        self._write = compile_writer(node_of(schema))
 
     def encode(self, value: object) -> bytes:
         """The payload of `value`, or BadRecord that names the field the schema refuses."""
-        fault = self._check(value, 0)
-        if fault is not None:
-            subject = f"field '{fault.path}'" if fault.path else "the value"
-            raise BadRecord(f"{subject} {fault.sentence}", field=fault.path or None)
-        stream = BytesIO()
-        stream.write(self._header)
+        out = bytearray(self._header)
         try:
-            fastavro.schemaless_writer(stream, self._parsed, value)
-        except Exception as error:  # fastavro has no common root for what it refuses
-            raise BadRecord(f"the value cannot be written: {_reason(error)}") from None
-        return stream.getvalue()
+            self._write(value, out, 0)
+        except Fault as fault:
+            raise fault.final() from None
+        except RecursionError:
+            raise BadRecord("the value is nested too deeply") from None
+        return bytes(out)
 
 
 class RecordDecoder:
@@ -48,36 +41,30 @@ class RecordDecoder:
 
     def __init__(self, schemas: SchemaSource, reader: AvroSchema | None = None) -> None:
         self._schemas = schemas
-        self._reader: Any = None
-        self._has_mutable_defaults = False
+        self._reader = reader
+        self._reads: dict[bytes, _ReadAll] = {}
         if reader is not None:
-            self._reader, self._has_mutable_defaults = with_typed_defaults(reader)
-        self._writers: dict[bytes, _Writer] = {}
+            check_defaults(node_of(reader))
 
     def decode(self, payload: bytes) -> Any:
         """The value of `payload`; BadRecord for anything that is not exactly one value."""
         header = payload[: wire.HEADER_BYTES]
-        schema_id, writer, scan = self._writers.get(header) or self._find_writer(header)
+        read = self._reads.get(header) or self._find_read(header)
         try:
-            scan(payload, wire.HEADER_BYTES)
-            stream = BytesIO(payload)
-            stream.seek(wire.HEADER_BYTES)
-            value = fastavro.schemaless_reader(stream, writer, self._reader)
-        except Malformed as error:
-            path = ".".join(reversed(error.path))
-            where = f"field '{path}': " if path else ""
-            raise BadRecord(f"{where}{error.sentence} (schema id {schema_id})", field=path or None) from None
-        except Exception as error:  # whatever leaf or resolution fastavro gives up on
+            return read(payload, wire.HEADER_BYTES)
+        except Fault as fault:
+            where = f"field '{fault.path}': " if fault.path else ""
+            schema_id = wire.schema_id_of(header)
             raise BadRecord(
-                f"the value cannot be read with schema id {schema_id}: {_reason(error)}"
+                f"{where}{fault.reason} (schema id {schema_id})", field=fault.path or None
             ) from None
-        return copy.deepcopy(value) if self._has_mutable_defaults else value
+        except RecursionError:
+            raise BadRecord("the value is nested too deeply") from None
 
-    def _find_writer(self, header: bytes) -> _Writer:
-        schema_id = wire.schema_id_of(header)
-        schema = find_schema(self._schemas, schema_id)
-        found = (schema_id, schema.parsed, compile_scan(node_of(schema)))
-        self._writers[header] = found
+    def _find_read(self, header: bytes) -> _ReadAll:
+        writer = find_schema(self._schemas, wire.schema_id_of(header))
+        reader = None if self._reader is None or self._reader == writer else node_of(self._reader)
+        found = self._reads[header] = compile_reader(node_of(writer), reader)
         return found
 
 
@@ -90,7 +77,3 @@ def find_schema(schemas: SchemaSource, schema_id: int) -> AvroSchema:
             f"the header names schema id {schema_id}, which the registry does not have",
             hint=error.hint or "It was written against another registry, or is not Avro at all.",
         ) from None
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -9,13 +9,13 @@ import pyarrow as pa
 from stack.errors import BadRecord
 from stack.feeds.avro import wire
 from stack.feeds.avro.arrays import arrow_schema, batch_of, build, without_null
+from stack.feeds.avro.batch_checks import BadPayload, has_stray_null, is_sound
 from stack.feeds.avro.batch_rows import rows
 from stack.feeds.avro.codec import RecordEncoder
-from stack.feeds.avro.defaults import typed_default
+from stack.feeds.avro.defaults import default_of
 from stack.feeds.avro.nodes import MISSING, Node, record_node
 from stack.feeds.avro.physical import HEADER_FIELDS, Physical, Unsupported, retype, write
 from stack.feeds.avro.schema import AvroSchema
-from stack.feeds.avro.sound import BadPayload, has_stray_null, is_sound
 
 _LOG = logging.getLogger("feedstack.codec")
 
@@ -75,7 +75,7 @@ class ColumnEncoder:
             if one.name in names:
                 columns.append(_cast(batch.column(names.index(one.name)), field))
             elif one.default is not MISSING:
-                value = typed_default(one.node, one.default)
+                value = default_of(self._node, one)
                 columns.append(build(one.node, field.type, [value] * batch.num_rows))
             else:
                 raise BadRecord(
@@ -86,6 +86,9 @@ class ColumnEncoder:
 
 
 def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type.equals(pa.uuid()):
+        texts = [value and str(value) for value in column.to_pylist()]
+        column = build(Node("string"), pa.string(), texts)
     if column.type.equals(field.type):
         return column
     try:

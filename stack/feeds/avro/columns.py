@@ -11,8 +11,8 @@ equal sums mean equal parts.
 Left to the reference for the whole schema, because pyruhvro 0.4 cannot or does otherwise:
 - decimal, uuid, fixed and duration (it panics or gives other values), unions of both bytes and string
 - records without fields, and arrays of items that take no bytes (it counts to whatever is declared)
-- resolutions that stack.feeds.avro.project does not do: aliases, enums that lost symbols, changed unions,
-  null read as not null, numbers read as float, bytes read as string
+- resolutions that stack.feeds.avro.projection does not do: aliases, enums that lost symbols, changed unions,
+  null read as not null, long read as float (Arrow rounds once where Python rounds twice), bytes as string
 - encoding of unions other than null and one type
 Records that contain themselves have no Arrow type at all: BadSchema.
 """
@@ -29,14 +29,14 @@ import pyarrow as pa
 from stack.errors import BadInput, BadRecord, BadSchema
 from stack.feeds.avro import wire
 from stack.feeds.avro.arrays import arrow_schema, batch_of, build_batch
+from stack.feeds.avro.batch_checks import BadPayload, is_sound
 from stack.feeds.avro.batch_rows import rows
 from stack.feeds.avro.codec import RecordDecoder, find_schema
 from stack.feeds.avro.column_encoder import ColumnEncoder
 from stack.feeds.avro.nodes import record_node
 from stack.feeds.avro.physical import Physical, Unsupported, read, retype
-from stack.feeds.avro.project import compile_projection
+from stack.feeds.avro.projection import compile_projection
 from stack.feeds.avro.schema import AvroSchema, SchemaSource
-from stack.feeds.avro.sound import BadPayload, is_sound
 
 __all__ = ["BadPayload", "ColumnDecoder", "ColumnEncoder", "arrow_schema", "rows"]
 
@@ -118,22 +118,13 @@ class ColumnDecoder:
     def _decode_rows(
         self, writer: _Writer, payloads: list[bytes], indexes: list[int], bad: Bad
     ) -> list[pa.RecordBatch]:
-        good: list[tuple[int, Any]] = []
+        good: list[Any] = []
         for index in indexes:
             try:
-                good.append((index, self._reference.decode(payloads[index])))
+                good.append(self._reference.decode(payloads[index]))
             except BadRecord as error:
                 bad.append((index, error))
-        try:
-            return [writer.build([value for _, value in good])] if good else []
-        except BadRecord:
-            batches = []
-            for index, value in good:
-                try:
-                    batches.append(writer.build([value]))
-                except BadRecord as error:
-                    bad.append((index, error))
-            return batches
+        return [build_batch(writer.target, writer.schema, good)] if good else []
 
     def _joined(self, batches: list[pa.RecordBatch], order: list[int]) -> pa.RecordBatch:
         if not batches and self._reader is not None:
@@ -179,14 +170,6 @@ class _Writer:
     def is_columnar(self) -> bool:
         """Whether it is worth trying parts of a batch that is in doubt as a whole."""
         return self._physical is not None
-
-    def build(self, values: list[Any]) -> pa.RecordBatch:
-        """The batch of values that the reference gave."""
-        try:
-            return build_batch(self.target, self.schema, values)
-        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-            # fastavro resolves some pairs of types to a value that the reader's type does not have.
-            raise BadRecord(f"the value does not fit the reader's columns: {error}") from None
 
     def decode(self, payloads: list[bytes]) -> pa.RecordBatch | None:
         """The batch, proven to be what the reference would give, or None."""

@@ -1,18 +1,12 @@
-"""Defaults of a reader's fields as the values a decoder gives, not as the JSON in the schema.
-
-fastavro fills a missing field with the JSON itself: text for bytes, a number for a timestamp.
-"""
+"""Defaults of a schema's fields as the values a decoder gives, not as the JSON in the schema."""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
-from fastavro.read import LOGICAL_READERS
-
 from stack.errors import BadSchema
-from stack.feeds.avro.nodes import MISSING, Node, node_of
-from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.avro.nodes import MISSING, Field, Node, walk
+from stack.feeds.avro.resolving import from_raw
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
@@ -24,80 +18,61 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def typed_default(node: Node, raw: Any) -> Any:
-    """What a decoder gives for the JSON default `raw` of a field of this type."""
+def default_of(record: Node, field: Field) -> Any:
+    """A fresh default of a field that has one; BadSchema if it does not fit the field's type."""
+    try:
+        return _typed(field.node, field.default)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadSchema(f"the default of {record.name}.{field.name} does not fit its type: {error}") from None
+    except RecursionError:
+        raise BadSchema(f"the default of {record.name}.{field.name} holds itself without end") from None
+
+
+def check_defaults(root: Node) -> None:
+    """BadSchema for the first default anywhere in a schema that does not fit its type."""
+    for node in walk(root):
+        for field in node.fields:
+            if field.default is not MISSING:
+                default_of(node, field)
+
+
+def _typed(node: Node, raw: Any) -> Any:
     if node.kind == "union":
         return _of_union(node, raw)
-    if node.kind == "record":
-        if not isinstance(raw, dict):
-            raise ValueError(f"{raw!r} is not a record")
-        return {one.name: typed_default(one.node, raw.get(one.name, one.default)) for one in node.fields}
+    if node.kind == "record" and isinstance(raw, dict):
+        return {one.name: _typed(one.node, raw.get(one.name, one.default)) for one in node.fields}
     if node.kind == "array" and node.item and isinstance(raw, list):
-        return [typed_default(node.item, one) for one in raw]
+        return [_typed(node.item, one) for one in raw]
     if node.kind == "map" and node.item and isinstance(raw, dict):
-        return {name: typed_default(node.item, one) for name, one in raw.items()}
-    wanted: tuple[Any, ...] = _JSON_TYPES.get(node.kind, (str,))
-    if not isinstance(raw, wanted) or (isinstance(raw, bool) and node.kind != "boolean"):
-        raise ValueError(f"{raw!r} is not {node.label}")
+        return {name: _typed(node.item, one) for name, one in raw.items()}
+    if not _is_json_of(node, raw):
+        raise ValueError(f"{'nothing' if raw is MISSING else repr(raw)} is not {node.label}")
     if node.kind in ("float", "double"):
         return float(raw)
     if node.kind in ("bytes", "fixed"):
         raw = raw.encode("latin-1")
-    if node.logical:
-        return LOGICAL_READERS[f"{node.kind}-{node.logical}"](raw, node.parsed)
-    return raw
+    convert = from_raw(node)
+    return convert(raw) if convert else raw
+
+
+def _is_json_of(node: Node, raw: Any) -> bool:
+    wanted: tuple[Any, ...] = _JSON_TYPES.get(node.kind, (str,))
+    if not isinstance(raw, wanted) or (isinstance(raw, bool) and node.kind != "boolean"):
+        return False
+    if node.kind in ("int", "long"):
+        bits = 31 if node.kind == "int" else 63
+        return -(1 << bits) <= raw < 1 << bits
+    if node.kind == "enum":
+        return raw in node.symbols
+    return node.kind in _JSON_TYPES or (
+        node.kind in ("string", "bytes") or (node.kind == "fixed" and len(raw) == node.size_bytes)
+    )
 
 
 def _of_union(node: Node, raw: Any) -> Any:
     for branch in node.branches:
         try:
-            return typed_default(branch, raw)
+            return _typed(branch, raw)
         except (ValueError, TypeError, OverflowError):
             continue
     raise ValueError(f"{raw!r} is not {node.label}")
-
-
-def with_typed_defaults(schema: AvroSchema) -> tuple[Any, bool]:
-    """The parsed schema with typed defaults, and whether any of them could be changed by who reads it."""
-    parsed = copy.deepcopy(schema.parsed)
-    records: dict[str, Node] = {}
-    _collect(node_of(schema), records)
-    mutable: list[bool] = []
-    _patch(parsed, records, mutable)
-    return parsed, any(mutable)
-
-
-def _collect(node: Node, records: dict[str, Node]) -> None:
-    if node.kind == "record":
-        if node.name in records:
-            return
-        records[node.name] = node
-    for one in node.children:
-        _collect(one, records)
-
-
-def _patch(parsed: Any, records: dict[str, Node], mutable: list[bool]) -> None:
-    if isinstance(parsed, list):
-        for one in parsed:
-            _patch(one, records, mutable)
-    if not isinstance(parsed, dict):
-        return
-    node = records.get(parsed.get("name", "")) if "fields" in parsed else None
-    if node is None:
-        for key in ("type", "items", "values"):
-            _patch(parsed.get(key), records, mutable)
-    else:
-        for field, one in zip(parsed["fields"], node.fields, strict=True):
-            if one.default is not MISSING:
-                field["default"] = _typed(node, one.name, one.node, one.default)
-                mutable.append(isinstance(field["default"], (list, dict)))
-            _patch(field["type"], records, mutable)
-    for one in parsed.get("__named_schemas", {}).values():
-        _patch(one, records, mutable)
-
-
-def _typed(record: Node, name: str, node: Node, raw: Any) -> Any:
-    try:
-        return typed_default(node, raw)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise BadSchema(f"the default of {record.name}.{name} does not fit its type: {error}") from None

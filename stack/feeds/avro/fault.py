@@ -6,7 +6,7 @@ from stack.errors import BadRecord
 
 
 class Fault(Exception):
-    """A value or bytes that a schema refuses: `reason` follows the field's name, `path` leads to the field."""
+    """A value or bytes that a schema refuses; `reason` follows the name of the field at `path`."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)

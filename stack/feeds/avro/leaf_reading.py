@@ -1,8 +1,8 @@
 """Bytes to numbers, text and bytes: the reading of Avro's primitive types, with everything checked.
 
 Each reader takes the payload, an offset and the payload's budget, and gives the value and the offset
-behind it. Bytes that end too early are an IndexError or struct.error, text that is not UTF-8 a
-UnicodeDecodeError; the record around makes a Fault of them. Everything else is a Fault at once.
+behind it. What a schema refuses is a Fault, except that a byte behind the end is an IndexError and text
+that is not UTF-8 a UnicodeDecodeError: whoever calls makes a Fault of these with `as_fault`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,20 @@ class Budget:
 
 
 Read = Callable[[bytes, int, Budget], tuple[Any, int]]
+
+
+def too_early(data: bytes, end: int) -> Fault:
+    """The fault of a payload that should go on until `end`."""
+    return Fault(f"the value ends too early, {end - len(data)} more bytes are needed")
+
+
+def as_fault(error: Exception) -> Fault:
+    """What a reader raised, as a Fault."""
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, UnicodeDecodeError):
+        return Fault(f"the text is not UTF-8 ({error.reason} at byte {error.start})")
+    return Fault("the value ends too early")
 
 
 def read_null(data: bytes, at: int, budget: Budget) -> tuple[None, int]:  # noqa: ARG001
@@ -62,11 +76,17 @@ def read_long(data: bytes, at: int, budget: Budget) -> tuple[int, int]:  # noqa:
 
 
 def read_float(data: bytes, at: int, budget: Budget) -> tuple[float, int]:  # noqa: ARG001
-    return _FLOAT.unpack_from(data, at)[0], at + 4
+    try:
+        return _FLOAT.unpack_from(data, at)[0], at + 4
+    except struct.error:
+        raise too_early(data, at + 4) from None
 
 
 def read_double(data: bytes, at: int, budget: Budget) -> tuple[float, int]:  # noqa: ARG001
-    return _DOUBLE.unpack_from(data, at)[0], at + 8
+    try:
+        return _DOUBLE.unpack_from(data, at)[0], at + 8
+    except struct.error:
+        raise too_early(data, at + 8) from None
 
 
 def read_bytes(data: bytes, at: int, budget: Budget) -> tuple[bytes, int]:
@@ -113,7 +133,7 @@ def fixed(size_bytes: int) -> Read:
     def read(data: bytes, at: int, budget: Budget) -> tuple[bytes, int]:  # noqa: ARG001
         end = at + size_bytes
         if end > len(data):
-            raise IndexError
+            raise too_early(data, end)
         return data[at:end], end
 
     return read

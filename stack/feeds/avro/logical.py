@@ -94,12 +94,17 @@ MOMENTS: dict[str, Moments] = {
 }
 
 
-def to_decimal(raw: bytes, precision: int, scale: int) -> Decimal:
-    """The decimal that big-endian bytes stand for; OverflowError if it has too many digits."""
-    number = int.from_bytes(raw, signed=True)
-    if abs(number) >= 10**precision:
-        raise OverflowError(f"the decimal has more than {precision} digits")
-    return Decimal(number).scaleb(-scale, Context(prec=precision))
+def decimal_from_raw(precision: int, scale: int) -> Callable[[bytes], Decimal]:
+    """Big-endian bytes to decimals; OverflowError for one of too many digits."""
+    limit, context = 10**precision, Context(prec=max(precision, 1))
+
+    def from_raw(raw: bytes) -> Decimal:
+        number = int.from_bytes(raw, signed=True)
+        if abs(number) >= limit:
+            raise OverflowError(f"the decimal has more than {precision} digits")
+        return Decimal(number).scaleb(-scale, context)
+
+    return from_raw
 
 
 def fits_decimal(value: Decimal, precision: int, scale: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 from stack.errors import BadSchema
 from stack.feeds.avro.schema import AvroSchema
 
-PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 LOGICAL_TYPES = frozenset(
     {
         ("long", "timestamp-millis"),
@@ -24,6 +24,8 @@ LOGICAL_TYPES = frozenset(
         ("string", "uuid"),
     }
 )
+MAX_COLUMNS = 10_000
+MAX_SCHEMA_NESTING = 100
 MISSING: Any = object()
 
 
@@ -70,56 +72,90 @@ class Node:
 @lru_cache(maxsize=512)
 def node_of(schema: AvroSchema) -> Node:
     """The root node of a schema."""
-    return _link(schema.parsed, {})
+    return _Linker().link(schema.parsed)
 
 
-def _link(parsed: Any, named: dict[str, Node]) -> Node:
-    if isinstance(parsed, list):
-        return Node("union", branches=[_link(one, named) for one in parsed], parsed=parsed)
-    if isinstance(parsed, str):
-        if parsed in PRIMITIVES:
-            return Node(parsed, parsed=parsed)
-        return named[parsed]
-    kind = parsed["type"]
-    if not isinstance(kind, str):
-        return _link(kind, named)
-    if kind in named:
-        return named[kind]
-    kind = "record" if kind == "error" else kind
-    logical = parsed.get("logicalType", "")
-    node = Node(kind, logical if (kind, logical) in LOGICAL_TYPES else "", parsed=parsed)
-    if node.logical == "decimal":
-        node.precision, node.scale = parsed["precision"], parsed.get("scale", 0)
-    if kind in ("array", "map"):
-        node.item = _link(parsed["items" if kind == "array" else "values"], named)
-    elif kind in ("record", "enum", "fixed"):
-        node.name = parsed["name"]
-        node.size_bytes = parsed.get("size", 0)
-        node.symbols = tuple(parsed.get("symbols", ()))
-        # Known before its fields are linked, because they may refer to it.
-        named[node.name] = node
-        node.fields = [_link_field(one, named) for one in parsed.get("fields", ())]
-    return node
+class _Linker:
+    """Makes the nodes of one schema."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Node] = {}
+        self._nesting = 0
+
+    def link(self, parsed: Any) -> Node:
+        self._nesting += 1
+        # Whatever walks over nodes calls itself, and Python's stack has an end.
+        if self._nesting > MAX_SCHEMA_NESTING:
+            raise BadSchema(f"the schema is nested more than {MAX_SCHEMA_NESTING} deep")
+        node = self._link(parsed)
+        self._nesting -= 1
+        return node
+
+    def _link(self, parsed: Any) -> Node:
+        if isinstance(parsed, list):
+            return Node("union", branches=[self.link(one) for one in parsed], parsed=parsed)
+        kind = parsed if isinstance(parsed, str) else parsed["type"]
+        if not isinstance(kind, str):
+            return self.link(kind)
+        if kind in self._named:
+            return self._named[kind]
+        if isinstance(parsed, str):
+            return Node(kind, parsed=parsed)
+        return self._define("record" if kind == "error" else kind, parsed)
+
+    def _define(self, kind: str, parsed: dict[str, Any]) -> Node:
+        logical = parsed.get("logicalType", "")
+        node = Node(kind, logical if (kind, logical) in LOGICAL_TYPES else "", parsed=parsed)
+        if node.logical == "decimal":
+            node.precision, node.scale = parsed["precision"], parsed.get("scale", 0)
+        if kind in ("array", "map"):
+            node.item = self.link(parsed["items" if kind == "array" else "values"])
+        elif kind in ("record", "enum", "fixed"):
+            node.name = parsed["name"]
+            node.size_bytes = parsed.get("size", 0)
+            node.symbols = tuple(parsed.get("symbols", ()))
+            # Known before its fields are linked, because they may refer to it.
+            self._named[node.name] = node
+            node.fields = [self._link_field(one) for one in parsed.get("fields", ())]
+        return node
+
+    def _link_field(self, parsed: dict[str, Any]) -> Field:
+        default, aliases = parsed.get("default", MISSING), tuple(parsed.get("aliases", ()))
+        return Field(parsed["name"], self.link(parsed["type"]), default, aliases)
 
 
-def _link_field(parsed: Any, named: dict[str, Node]) -> Field:
-    default = parsed.get("default", MISSING)
-    return Field(parsed["name"], _link(parsed["type"], named), default, tuple(parsed.get("aliases", ())))
+def walk(root: Node) -> Iterator[Node]:
+    """Every type of a schema, each once, from the root down."""
+    seen: set[Node] = set()
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            pending.extend(reversed(node.children))
 
 
-def is_recursive(node: Node, above: tuple[Node, ...] = ()) -> bool:
-    """Whether a value of this type can hold a value of a type that is being walked already."""
-    if node in above:
-        return True
-    within = (*above, node) if node.kind == "record" else above
-    return any(is_recursive(one, within) for one in node.children)
+def is_recursive(root: Node) -> bool:
+    """Whether some type of a schema can hold, at any depth, a value of itself."""
+    done: set[Node] = set()
+
+    def meets_itself(node: Node, above: frozenset[Node]) -> bool:
+        if node in above:
+            return True
+        if node in done:
+            return False
+        within = above | {node} if node.kind == "record" else above
+        found = any(meets_itself(one, within) for one in node.children)
+        done.add(node)
+        return found
+
+    return meets_itself(root, frozenset())
 
 
-def can_be_empty(node: Node, above: tuple[Node, ...] = ()) -> bool:
+def can_be_empty(node: Node) -> bool:
     """Whether a value of this type can take no bytes at all, so that bytes do not bound how many follow."""
-    if node.kind == "record":
-        return node in above or all(can_be_empty(one.node, (*above, node)) for one in node.fields)
-    return node.kind == "null" or (node.kind == "fixed" and node.size_bytes == 0)
+    return all(one.kind in ("record", "null", "fixed") and not one.size_bytes for one in walk(node))
 
 
 def record_node(schema: AvroSchema) -> Node:
@@ -135,4 +171,16 @@ def record_node(schema: AvroSchema) -> Node:
             f"{node.name} contains itself, and columns cannot hold that",
             hint="Read such a feed record by record.",
         )
+    if _count_columns(node, {}) > MAX_COLUMNS:
+        raise BadSchema(
+            f"{node.name} has more than {MAX_COLUMNS:,} columns, counted at every depth",
+            hint="Read such a feed record by record.",
+        )
     return node
+
+
+def _count_columns(node: Node, known: dict[Node, int]) -> int:
+    """Arrow has no names for types, so a type counts wherever it is used."""
+    if node not in known:
+        known[node] = 1 + sum(_count_columns(one, known) for one in node.children)
+    return known[node]

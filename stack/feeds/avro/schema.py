@@ -11,7 +11,7 @@ import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
 
 from stack.errors import BadSchema
-from stack.feeds.avro.faults import find_faults
+from stack.feeds.avro.schema_faults import find_faults
 
 MAX_SCHEMA_BYTES = 1 << 20
 

@@ -10,14 +10,18 @@ from functools import lru_cache
 from typing import Any
 
 from stack.errors import BadInput, BadRecord
+from stack.feeds.avro.fault import Fault
+from stack.feeds.avro.nodes import MISSING, Field
 from stack.feeds.avro.schema import AvroSchema
-from stack.feeds.rows.json_scalars import Fault, shown
-from stack.feeds.rows.json_unions import Converter, Field
-from stack.feeds.rows.json_values import converter_of, fill_in, leaves, names_of, unknown_field
+from stack.feeds.rows.converters import Converter
+from stack.feeds.rows.json_scalars import shown
+from stack.feeds.rows.json_values import converter_of, fill_in, unknown_field
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MAX_NUMBER_LENGTH = 1_000
+# Any text is a string, and nearly any text stands for bytes, so these branches are asked last.
+_LAST = {"string": 1, "bytes": 2, "fixed": 2}
 _HINT = "A header names fields of the schema; fields of nested records are written with dots: place.city."
 
 
@@ -82,17 +86,16 @@ def header_plan(schema: AvroSchema, header: tuple[str, ...]) -> _Group:
 
 
 def _place(group: _Group, path: list[str], index: int) -> None:
-    fields = {one.name: one for one in group.record.fields}
     name = path[0]
-    if name not in fields:
-        raise unknown_field(name, names_of(group.record.fields))
+    if name not in group.record.fields:
+        raise unknown_field(group.record.node, name)
     if len(path) == 1:
         if name in group.members:
             raise Fault("stands twice in the header, or beside columns of its fields")
         group.members[name] = _Column(index)
         return
-    converter = fields[name].converter
-    records = [one for one in leaves(converter) if one.kind == "record"]
+    converter = group.record.fields[name]
+    records = [one for one in _alternatives(converter) if one.kind == "record"]
     if len(records) != 1:
         raise Fault(f"goes into {name}, which is not one record")
     inner = group.members.setdefault(name, _Group(records[0], converter.nullable))
@@ -103,9 +106,9 @@ def _place(group: _Group, path: list[str], index: int) -> None:
 
 def _lacking(group: _Group, prefix: str) -> list[str]:
     lacking = []
-    for one in group.record.fields:
+    for one in group.record.node.fields:
         member = group.members.get(one.name)
-        if member is None and one.default is None:
+        if member is None and one.default is MISSING:
             lacking.append(prefix + one.name)
         elif isinstance(member, _Group):
             lacking += _lacking(member, f"{prefix}{one.name}.")
@@ -116,31 +119,29 @@ def _read_group(group: _Group, cells: Sequence[str]) -> dict[str, Any] | None:
     if group.nullable and not any(cells[index] for index in group.indexes()):
         return None
     found: dict[str, Any] = {}
-    for one in group.record.fields:
+    record = group.record
+    for one in record.node.fields:
         member = group.members.get(one.name)
-        if member is None:
-            found[one.name] = fill_in(one)
-            continue
         try:
-            if isinstance(member, _Group):
+            if member is None:
+                found[one.name] = fill_in(record.node, one, "is missing")
+            elif isinstance(member, _Group):
                 found[one.name] = _read_group(member, cells)
             else:
-                found[one.name] = _read_cell(one, cells[member.index])
+                found[one.name] = _read_cell(record, one, cells[member.index])
         except Fault as fault:
             raise fault.under(f".{one.name}") from None
     return found
 
 
-def _read_cell(one: Field, text: str) -> Any:
+def _read_cell(record: Converter, field: Field, text: str) -> Any:
+    converter = record.fields[field.name]
     if text == "":
-        if one.converter.nullable:
+        if converter.nullable:
             return None
-        if one.default is None:
-            raise Fault("is empty, cannot be null and has no default")
-        return one.default()
-    branches = list(leaves(one.converter))
-    # Any text is a string, so a string branch is asked last.
-    branches.sort(key=lambda branch: branch.kind == "string")
+        return fill_in(record.node, field, "is empty, cannot be null")
+    branches = _alternatives(converter)
+    branches.sort(key=lambda branch: 0 if branch.node.logical else _LAST.get(branch.kind, 0))
     faults = []
     for branch in branches:
         try:
@@ -149,7 +150,12 @@ def _read_cell(one: Field, text: str) -> Any:
             faults.append(fault)
     if len(faults) == 1:
         raise faults[0]
-    raise Fault(f"must be one of {', '.join(branch.label for branch in branches)}; got {shown(text)}")
+    raise Fault(f"must be one of {', '.join(branch.tag for branch in branches)}; got {shown(text)}")
+
+
+def _alternatives(converter: Converter) -> list[Converter]:
+    """The branches of a union that are not null, or the one type itself."""
+    return [one for one in converter.branches if one.kind != "null"] or [converter]
 
 
 def _parsed(branch: Converter, text: str) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
 
-from stack.errors import BadRecord
+from stack.feeds.avro.fault import Fault
 
 MAX_FLOAT = 3.4028234663852886e38
 MAX_DECIMAL_CHARACTERS = 1_000
@@ -18,34 +18,13 @@ _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_SHOWN = 40
 
 
-class Fault(BadRecord):
-    """A fault on its way up: `reason` follows the field's name, `steps` lead to the field."""
-
-    def __init__(self, reason: str, hint: str = "") -> None:
-        super().__init__(reason, hint)
-        self.reason = reason
-        self.steps: list[str] = []
-
-    def under(self, step: str) -> Fault:
-        """The same fault, seen from one level further up."""
-        self.steps.insert(0, step)
-        return self
-
-    def final(self) -> BadRecord:
-        """What the caller gets: a sentence that names the field."""
-        path = "".join(self.steps).removeprefix(".")
-        subject = f"field {path!r}" if path else "the value"
-        return BadRecord(f"{subject} {self.reason}", self.hint, field=path or None)
-
-
 @dataclass(slots=True)
 class Scalar:
-    """One type: `read` takes JSON, `write` gives it, `exact` and `fits` serve to choose a union's branch."""
+    """One type: `read` takes JSON, `write` gives it, `exact` says whether JSON is of this very type."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any]
     exact: Callable[[Any], bool]
-    fits: Callable[[Any], bool]
 
 
 def shown(value: Any) -> str:
@@ -93,10 +72,7 @@ def _whole(label: str, low: int, high: int) -> Callable[[Any], int]:
 def _integer(label: str, bits: int) -> Scalar:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
-    def fits(value: Any) -> bool:
-        return type(value) is int and low <= value <= high
-
-    return Scalar(_whole(label, low, high), _same, fits, fits)
+    return Scalar(_whole(label, low, high), _same, lambda value: type(value) is int and low <= value <= high)
 
 
 def _floating(label: str, largest: float) -> Scalar:
@@ -123,10 +99,7 @@ def _floating(label: str, largest: float) -> Scalar:
             return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
-    def fits(value: Any) -> bool:
-        return type(value) is float
-
-    return Scalar(read, write, lambda value: isinstance(value, float | Decimal), fits)
+    return Scalar(read, write, lambda value: isinstance(value, float | Decimal))
 
 
 def _text() -> Scalar:
@@ -140,7 +113,7 @@ def _text() -> Scalar:
                 raise Fault("must be string, got text with half of a surrogate pair") from None
         return value
 
-    return Scalar(read, _same, lambda value: isinstance(value, str), lambda value: isinstance(value, str))
+    return Scalar(read, _same, lambda value: isinstance(value, str))
 
 
 def _null() -> Scalar:
@@ -148,7 +121,7 @@ def _null() -> Scalar:
         if value is not None:
             raise must("null", value)
 
-    return Scalar(read, _same, lambda value: value is None, lambda value: value is None)
+    return Scalar(read, _same, lambda value: value is None)
 
 
 def _boolean() -> Scalar:
@@ -157,7 +130,7 @@ def _boolean() -> Scalar:
             return bool(value)
         raise must("boolean", value, "Write true or false.")
 
-    return Scalar(read, _same, lambda value: isinstance(value, bool), lambda value: isinstance(value, bool))
+    return Scalar(read, _same, lambda value: isinstance(value, bool))
 
 
 PRIMITIVES: dict[str, Scalar] = {
@@ -190,40 +163,34 @@ def binary(label: str, size_bytes: int | None) -> Scalar:
             raise Fault(f"must be {label} of {size_bytes} bytes, got {len(found)} bytes")
         return found
 
-    def fits(value: Any) -> bool:
-        return isinstance(value, bytes) and size_bytes in (None, len(value))
-
     def exact(value: Any) -> bool:
         return isinstance(value, dict) and set(value) == {"base64"}
 
-    return Scalar(read, lambda value: value.decode("latin-1"), exact, fits)
+    return Scalar(read, lambda value: value.decode("latin-1"), exact)
 
 
 _BYTES_HINT = 'Write each byte as one character from \\u0000 to \\u00ff, or {"base64": "..."}.'
 
 
-def enumeration(symbols: list[str]) -> Scalar:
+def enumeration(symbols: tuple[str, ...]) -> Scalar:
     """One of the symbols."""
     known = frozenset(symbols)
 
-    def fits(value: Any) -> bool:
+    def exact(value: Any) -> bool:
         return isinstance(value, str) and value in known
 
     def read(value: Any) -> str:
-        if not fits(value):
+        if not exact(value):
             raise Fault(f"must be one of {', '.join(symbols)}; got {shown(value)}")
         return str(value)
 
-    return Scalar(read, _same, fits, fits)
+    return Scalar(read, _same, exact)
 
 
-def decimal(precision: int, scale: int, *, default_form: bool) -> Scalar:
-    """Text or a number; in a schema's default, the bytes of the unscaled number."""
+def decimal(precision: int, scale: int) -> Scalar:
+    """Text or a number."""
 
     def read(value: Any) -> Decimal:
-        if default_form and isinstance(value, str):
-            unscaled = int.from_bytes(value.encode("latin-1"), "big", signed=True)
-            return Decimal(unscaled).scaleb(-scale, _EXACT)
         number = _to_decimal(value)
         if number and number.adjusted() >= precision - scale:
             digits = precision - scale
@@ -236,7 +203,6 @@ def decimal(precision: int, scale: int, *, default_form: bool) -> Scalar:
     return Scalar(
         read,
         lambda value: format(value, "f"),
-        lambda value: isinstance(value, Decimal),
         lambda value: isinstance(value, Decimal),
     )
 

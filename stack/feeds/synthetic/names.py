@@ -11,6 +11,8 @@ from decimal import Context, Decimal
 from typing import Any, Protocol
 from uuid import UUID
 
+from stack.feeds.avro.nodes import Node
+
 Maker = Callable[[], Any]
 
 KEY_KINDS = ("string", "int", "long", "uuid", "enum", "bytes", "double")
@@ -79,94 +81,91 @@ class Names:
         # A table is many times quicker than a draw from the distribution, and as good for test data.
         self._amounts = tuple(math.exp(chance.gauss(2.5, 1.0)) for _ in range(_TABLE_SIZE))
 
-    def maker(self, tree: dict[str, Any], name: str) -> Maker:
+    def maker(self, node: Node, name: str) -> Maker:
         """The maker of a type by its logical type, its name and its base, in this order."""
-        base, logical = tree["type"], tree.get("logicalType")
-        if logical == "decimal" and base in ("bytes", "fixed"):
-            return self._decimal(tree)
-        known = self._logical(base, logical)
+        if node.logical == "decimal":
+            return self._decimal(node)
+        known = self._logical(node.logical)
         if known is not None:
             return known
         words = words_of(name)
         draw = self._draw
-        match base:
+        match node.kind:
             case "null":
                 return lambda: None
             case "boolean":
                 return lambda: draw() < 0.5
             case "int" | "long":
-                return self._whole(base, words, name)
+                return self._whole(node, words, name)
             case "float" | "double":
-                return self._fraction(base, words)
+                return self._fraction(node.kind, words)
             case "string":
-                return self._text(words, name)
+                return self._text(node, words, name)
             case "enum":
-                symbols = tuple(tree["symbols"])
-                count = len(symbols)
+                symbols, count = node.symbols, len(node.symbols)
                 return lambda: symbols[int(draw() * count)]
             case _:
-                size, make = tree.get("size", 8), self._bytes
-                return lambda: make(size)
+                size_bytes, make = node.size_bytes if node.kind == "fixed" else 8, self._bytes
+                return lambda: make(size_bytes)
 
-    def _logical(self, base: str, logical: str | None) -> Maker | None:
+    def _logical(self, logical: str) -> Maker | None:
         clock, draw = self._clock, self._draw
-        match (base, logical):
-            case ("long", "timestamp-millis" | "timestamp-micros"):
+        match logical:
+            case "timestamp-millis" | "timestamp-micros":
                 return clock.moment
-            case ("long", "local-timestamp-millis" | "local-timestamp-micros"):
+            case "local-timestamp-millis" | "local-timestamp-micros":
                 return lambda: clock.moment().replace(tzinfo=None)
-            case ("int", "date"):
+            case "date":
                 return lambda: clock.moment().date()
-            case ("int", "time-millis") | ("long", "time-micros"):
+            case "time-millis" | "time-micros":
                 return lambda: time(
                     int(draw() * 24), int(draw() * 60), int(draw() * 60), int(draw() * 1000) * 1000
                 )
-            case ("string", "uuid"):
+            case "uuid":
                 return lambda: UUID(int=int(draw() * 2**53) << 64 | int(draw() * 2**53), version=4)
             case _:
                 return None
 
-    def event_time(self, tree: dict[str, Any], name: str) -> Maker | None:
+    def event_time(self, node: Node, name: str) -> Maker | None:
         """The maker of the event time in a field of this type, or None if the type holds no time."""
         clock = self._clock
-        match (tree["type"], tree.get("logicalType")):
-            case ("long", logical) if logical and "timestamp" in logical and "nanos" not in logical:
-                return self._logical("long", logical)
+        if "timestamp" in node.logical:
+            return self._logical(node.logical)
+        match (node.kind, _written_logical(node)):
             case ("long", "timestamp-nanos" | "local-timestamp-nanos"):
                 return lambda: clock.now_us() * 1000
-            case ("long", None):
+            case ("long", ""):
                 return clock.now_us if {"us", "micros"} & set(words_of(name)) else clock.now_ms
-            case ("string", None):
+            case ("string", ""):
                 return lambda: clock.moment().isoformat(timespec="milliseconds").replace("+00:00", "Z")
             case _:
                 return None
 
-    def key(self, tree: dict[str, Any], name: str, rank: Callable[[], int]) -> Maker | None:
+    def key(self, node: Node, name: str, rank: Callable[[], int]) -> Maker | None:
         """The maker of a key: one value for each number that `rank` gives; None for other types."""
-        match (tree["type"], tree.get("logicalType")):
-            case ("int" | "long", None):
+        match (node.kind, _written_logical(node)):
+            case ("int" | "long", ""):
                 return rank
-            case ("double", None):
+            case ("double", ""):
                 return lambda: float(rank())
             case ("string", "uuid"):
                 return lambda: UUID(int=_spread(rank()), version=4)
             case ("string", _):
                 text = _numbered(words_of(name), name)
                 return lambda: text(rank())
-            case ("bytes", None):
+            case ("bytes", ""):
                 return lambda: rank().to_bytes(4, "big")
             case ("enum", _):
-                symbols = tuple(tree["symbols"])
-                count = len(symbols)
+                symbols, count = node.symbols, len(node.symbols)
                 return lambda: symbols[rank() % count]
             case _:
                 return None
 
-    def between(self, tree: dict[str, Any], low: Any, high: Any) -> Maker:
+    def between(self, node: Node, low: Any, high: Any) -> Maker:
         """The maker of numbers from low to high, both included for whole numbers."""
         draw = self._draw
         if isinstance(low, Decimal):
-            scale = tree.get("scale", 0)
+            scale = node.scale
             first, last = (int(one.scaleb(scale, _EXACT)) for one in (low, high))
             return lambda: Decimal(first + int(draw() * (last - first + 1))).scaleb(-scale, _EXACT)
         if isinstance(low, int):
@@ -174,10 +173,10 @@ class Names:
             return lambda: min(low + int(draw() * span), high)
         return lambda: min(max(low + draw() * (high - low), low), high)
 
-    def _whole(self, base: str, words: list[str], name: str) -> Maker:
+    def _whole(self, node: Node, words: list[str], name: str) -> Maker:
         draw, amounts = self._draw, self._amounts
-        if base == "long" and words and words[-1] in _TIME_WORDS:
-            return self.event_time({"type": "long"}, name) or self._clock.now_ms
+        if node.kind == "long" and words and words[-1] in _TIME_WORDS:
+            return self.event_time(node, name) or self._clock.now_ms
         if _AMOUNTS.intersection(words):
             return lambda: int(amounts[int(draw() * _TABLE_SIZE)])
         if _COUNTS.intersection(words):
@@ -193,7 +192,7 @@ class Names:
             return lambda: amounts[int(draw() * _TABLE_SIZE)] * (0.99 + 0.02 * draw())
         return lambda: draw() * 100
 
-    def _text(self, words: list[str], name: str) -> Maker:
+    def _text(self, node: Node, words: list[str], name: str) -> Maker:
         draw = self._draw
         for word in reversed(words):
             if word in _CHOICES and not _TEXTS.keys() & {word}:
@@ -203,18 +202,22 @@ class Names:
             if word in _TEXTS:
                 break
         if words and words[-1] in _TIME_WORDS:
-            return self.event_time({"type": "string"}, name) or (lambda: "")
+            return self.event_time(node, name) or (lambda: "")
         text, count = _numbered(words, name), 100_000 if _IDENTIFIERS.intersection(words) else 1_000
         return lambda: text(int(draw() * count))
 
-    def _decimal(self, tree: dict[str, Any]) -> Maker:
-        draw, amounts = self._draw, self._amounts
-        scale = tree.get("scale", 0)
-        limit = min(10 ** tree["precision"], _MAX_UNSCALED)
+    def _decimal(self, node: Node) -> Maker:
+        draw, amounts, scale = self._draw, self._amounts, node.scale
+        limit = min(10**node.precision, _MAX_UNSCALED)
         factor = 10 ** min(scale, 15)
         return lambda: Decimal(int(amounts[int(draw() * _TABLE_SIZE)] * factor) % limit).scaleb(
             -scale, _EXACT
         )
+
+
+def _written_logical(node: Node) -> str:
+    """The logical type as the schema has it, also one that the codec reads as its base type."""
+    return str(node.parsed.get("logicalType", "")) if isinstance(node.parsed, dict) else ""
 
 
 def _numbered(words: list[str], name: str) -> Callable[[int], str]:

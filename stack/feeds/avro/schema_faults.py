@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -45,6 +46,8 @@ def _branch_name(branch: Any) -> str:
 def _named_faults(node: dict[str, Any]) -> Iterator[str]:
     name = node["name"]
     yield from _name_faults("a type", name.split("."))
+    if name.rpartition(".")[2] in _PRIMITIVES:
+        yield f"a type is called {name}, like one of Avro's own"
     if not isinstance(node.get("aliases", []), list):
         yield f"type {name} has aliases that are no list"
         return

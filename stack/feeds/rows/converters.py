@@ -6,7 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stack.feeds.rows.json_scalars import Fault, Scalar, shown
+from stack.feeds.avro.branches import branch_of
+from stack.feeds.avro.fault import Fault
+from stack.feeds.avro.nodes import Node
+from stack.feeds.avro.writing import find_fault
+from stack.feeds.rows.json_scalars import Scalar, shown
 
 
 def _unset(_value: Any) -> Any:
@@ -15,20 +19,26 @@ def _unset(_value: Any) -> Any:
 
 @dataclass(slots=True, eq=False)
 class Converter:
-    """One type of a schema. Named types are made first and filled later, since they may hold themselves."""
+    """JSON to values of one type and back. A record's is made first and filled later: it may hold itself.
 
-    label: str
-    kind: str
+    `exact` says whether JSON is of this very type. `fields` are the converters of a record's fields.
+    """
+
+    node: Node
     read: Callable[[Any], Any] = _unset
     write: Callable[[Any], Any] = _unset
     exact: Callable[[Any], bool] = _unset
-    fits: Callable[[Any], bool] = _unset
-    fields: list[Field] = field(default_factory=list)
+    fields: dict[str, Converter] = field(default_factory=dict)
     branches: list[Converter] = field(default_factory=list)
 
-    def fill(self, scalar: Scalar) -> Converter:
-        self.read, self.write, self.exact, self.fits = scalar.read, scalar.write, scalar.exact, scalar.fits
-        return self
+    @property
+    def kind(self) -> str:
+        return self.node.kind
+
+    @property
+    def tag(self) -> str:
+        """What Avro's JSON form calls the type: a full name, or the base type without its logical type."""
+        return self.node.name or self.node.kind
 
     @property
     def nullable(self) -> bool:
@@ -36,41 +46,33 @@ class Converter:
         return self.kind == "null" or any(branch.kind == "null" for branch in self.branches)
 
 
-@dataclass(slots=True, eq=False)
-class Field:
-    """One field of a record; `default` gives a fresh default, None means there is none."""
-
-    name: str
-    converter: Converter
-    default: Callable[[], Any] | None
+def scalar_converter(node: Node, scalar: Scalar) -> Converter:
+    """The converter of a type that holds no other."""
+    return Converter(node, scalar.read, scalar.write, scalar.exact)
 
 
-def union_converter(branches: list[Converter], *, first_branch_first: bool) -> Converter:
-    """The converter of a union; a schema's defaults mean the first branch where that is possible."""
-    union = _Union(branches, first_branch_first=first_branch_first)
+def union_converter(node: Node, branches: list[Converter]) -> Converter:
+    """The converter of a union."""
+    union = _Union(node, branches)
     return Converter(
-        " or ".join(branch.label for branch in branches),
-        "union",
+        node,
         union.read,
         union.write,
         lambda value: any(branch.exact(value) for branch in branches),
-        lambda value: any(branch.fits(value) for branch in branches),
         branches=branches,
     )
 
 
 class _Union:
-    def __init__(self, branches: list[Converter], *, first_branch_first: bool) -> None:
+    def __init__(self, node: Node, branches: list[Converter]) -> None:
+        self._node = node
         self._branches = branches
-        self._first_branch_first = first_branch_first
         self._nullable = any(branch.kind == "null" for branch in branches)
         others = [index for index, branch in enumerate(branches) if branch.kind != "null"]
         self._only = others[0] if len(others) == 1 else None
-        self._tags: dict[str, int] = {}
+        self._tags = {branch.tag: index for index, branch in enumerate(branches)}
         for index, branch in enumerate(branches):
-            self._tags[branch.label] = index
-        for index, branch in enumerate(branches):
-            self._tags.setdefault(branch.label.rpartition(".")[2], index)
+            self._tags.setdefault(branch.tag.rpartition(".")[2], index)
 
     def read(self, value: Any) -> Any:
         return None if value is None and self._nullable else self._choose(value)[1]
@@ -80,7 +82,7 @@ class _Union:
             return None
         index = self._branch_of(value) if self._only is None else self._only
         plain = self._branches[index].write(value)
-        tagged = {self._branches[index].label: plain}
+        tagged = {self._branches[index].tag: plain}
         if isinstance(plain, dict) and len(plain) == 1 and next(iter(plain)) in self._tags:
             return tagged
         if self._only is not None:
@@ -100,9 +102,7 @@ class _Union:
                 except Fault:
                     # The one field of a record may be called like a branch.
                     pass
-        order = list(range(len(self._branches)))
-        if not self._first_branch_first:
-            order.sort(key=lambda index: not self._branches[index].exact(value))
+        order = sorted(range(len(self._branches)), key=lambda index: not self._branches[index].exact(value))
         faults = []
         for index in order:
             try:
@@ -114,15 +114,14 @@ class _Union:
         raise faults[0] if len(faults) == 1 and value is not None else self._no_branch(value)
 
     def _branch_of(self, value: Any) -> int:
-        for index, branch in enumerate(self._branches):
-            if branch.fits(value):
+        place = branch_of(self._node, value)
+        if place is not None:
+            return place
+        # Not as a decoder would give it, but an encoder takes it: a whole number for a double, say.
+        for index, branch in enumerate(self._node.branches):
+            if find_fault(branch, value) is None:
                 return index
-        if type(value) is int:
-            for index, branch in enumerate(self._branches):
-                if branch.kind in ("float", "double"):
-                    return index
         raise self._no_branch(value)
 
     def _no_branch(self, value: Any) -> Fault:
-        labels = ", ".join(branch.label for branch in self._branches)
-        return Fault(f"must be one of {labels}; got {shown(value)}")
+        return Fault(f"must be one of {', '.join(one.tag for one in self._branches)}; got {shown(value)}")

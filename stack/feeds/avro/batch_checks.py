@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import date
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from stack.errors import BadRecord
-from stack.feeds.avro.arrays import EPOCH, without_null
+from stack.feeds.avro.arrays import without_null
+from stack.feeds.avro.logical import END_DAY, FIRST_DAY
 from stack.feeds.avro.nodes import Node
 
-_FIRST_DAY = date.min.toordinal() - EPOCH.toordinal()
-_END_DAY = date.max.toordinal() - EPOCH.toordinal() + 1
 _PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000}
 
 
@@ -48,7 +45,7 @@ def _has_possible_times(column: pa.Array) -> bool:
 
 def _is_possible(column: pa.Array) -> bool:
     kind = column.type
-    least, until = _FIRST_DAY, _END_DAY
+    least, until = FIRST_DAY, END_DAY
     if pa.types.is_timestamp(kind):
         least, until = least * _PER_DAY[kind.unit], until * _PER_DAY[kind.unit]
     elif pa.types.is_time(kind):

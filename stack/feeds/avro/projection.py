@@ -1,8 +1,8 @@
 """Columns as written, turned into columns as a reader wants them, where that is exact.
 
-Fields may be added with a default, dropped and reordered, numbers widened and nulls allowed, at any
-depth of records, arrays and maps. Aliases, changes within unions and everything else are Unsupported:
-the reference resolves those.
+Fields may be added with a default, dropped and reordered, numbers widened, moments read as numbers and
+nulls allowed, at any depth of records, arrays and maps. Aliases of fields, changes within unions and
+everything else are Unsupported: the reference resolves those.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from stack.feeds.avro.arrays import arrow_field, batch_of, build, without_null
-from stack.feeds.avro.defaults import typed_default
+from stack.feeds.avro.defaults import default_of
+from stack.feeds.avro.logical import MOMENTS
 from stack.feeds.avro.nodes import MISSING, Field, Node
 from stack.feeds.avro.physical import Unsupported, rebuild, retype
+from stack.feeds.avro.resolving import same_name
 
-_WIDER = {("int", "long"), ("int", "double"), ("long", "double"), ("float", "double")}
+_WIDER = {("int", "long"), ("int", "float"), ("int", "double"), ("long", "double"), ("float", "double")}
 Turn = Callable[[pa.Array], pa.Array]
 
 
@@ -38,7 +40,7 @@ def compile_projection(
 
 def _turns(writer: Node, reader: Node, fields: list[pa.Field]) -> list[tuple[int | None, Turn]]:
     """For each field of the reader: the writer's field it comes from and how, or None and its default."""
-    if writer.name.rpartition(".")[2] != reader.name.rpartition(".")[2]:
+    if not same_name(writer, reader):
         raise Unsupported(f"{writer.name} read as {reader.name}")
     if any(one.aliases for one in reader.fields):
         raise Unsupported("aliases")
@@ -47,16 +49,16 @@ def _turns(writer: Node, reader: Node, fields: list[pa.Field]) -> list[tuple[int
     for one, field in zip(reader.fields, fields, strict=True):
         place = places.get(one.name)
         if place is None:
-            found.append((None, _constant(one, field.type)))
+            found.append((None, _constant(reader, one, field.type)))
         else:
             found.append((place, _turn(writer.fields[place].node, one.node, field.type)))
     return found
 
 
-def _constant(field: Field, kind: pa.DataType) -> Turn:
+def _constant(record: Node, field: Field, kind: pa.DataType) -> Turn:
     if field.default is MISSING:
         raise Unsupported(f"{field.name}, which has no default")
-    one = build(field.node, kind, [typed_default(field.node, field.default)])
+    one = build(field.node, kind, [default_of(record, field)])
     return one.take
 
 
@@ -75,7 +77,8 @@ def _turn(writer: Node, reader: Node, kind: pa.DataType) -> Turn:
         return _items_turn(written, wanted, kind)
     if (written.kind, wanted.kind) in _WIDER and not written.logical and not wanted.logical:
         return lambda column: column.cast(kind, safe=False)
-    if not _same(written, wanted):
+    is_raw = written.kind == wanted.kind and not wanted.logical and written.logical in MOMENTS
+    if not is_raw and not _same(written, wanted):
         raise Unsupported(f"{written.label} read as {wanted.label}")
     return lambda column: retype(column, kind)
 
@@ -110,8 +113,7 @@ def _same(writer: Node, reader: Node) -> bool:
     if (writer.kind, writer.logical) != (reader.kind, reader.logical):
         return False
     if writer.kind == "enum":
-        short = writer.name.rpartition(".")[2] == reader.name.rpartition(".")[2]
-        return short and set(writer.symbols) <= set(reader.symbols)
+        return same_name(writer, reader) and set(writer.symbols) <= set(reader.symbols)
     if writer.kind != "union":
         return writer.kind != "record" and not writer.children
     if len(writer.branches) != len(reader.branches):
