@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from ops.cluster.files import write_atomically
+from ops.cluster.files import make_empty, write_atomically
 from ops.cluster.java import Java
 from ops.cluster.layout import Cluster, Layout
 from ops.cluster.logging_conf import log4j_properties
@@ -44,6 +44,9 @@ def kafka_service(
     command = [
         *base,
         mark(layout.data, name),
+        # A killed JVM leaves the native libraries that it unpacked: not in everybody's /tmp.
+        f"-Djava.io.tmpdir={layout.temporary(name)}",
+        "-XX:+PerfDisableSharedMem",
         f"-Xms{min(heap_bytes, 256 << 20) >> 20}m",
         f"-Xmx{heap_bytes >> 20}m",
         "-XX:+UseG1GC",
@@ -59,6 +62,7 @@ def kafka_service(
 
     def prepare() -> None:
         folder = layout.service(name)
+        make_empty(layout.temporary(name))
         write_atomically(conf / "server.properties", _properties(folder, cluster, node))
         loggers = {"kafka.server.KafkaRaftServer": "info", "org.apache.kafka.clients.NetworkClient": "error"}
         write_atomically(conf / "log4j2.properties", log4j_properties(log, "warn", loggers))

@@ -6,6 +6,7 @@
 <data>/conf/             files given to the children, written anew at every start
 <data>/kafka-N/          log folder of broker N
 <data>/zookeeper/        ZooKeeper's snapshots and transaction log
+<data>/tmp/              what the children unpack while they run
 <data>/logs/             one rotated log per child, and the supervisor's
 """
 
@@ -55,6 +56,10 @@ class Layout:
 
     def service(self, name: str) -> Path:
         return self.data / name
+
+    def temporary(self, name: str) -> Path:
+        """Where a child unpacks what it needs while it runs; emptied at its next start."""
+        return self.data / "tmp" / name
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from ops.cluster.files import write_atomically
+from ops.cluster.files import make_empty, write_atomically
 from ops.cluster.jars import spark_jars
 from ops.cluster.java import Java
 from ops.cluster.layout import Layout
@@ -37,6 +37,8 @@ def zookeeper_service(layout: Layout, java: Java, port: int, heap_bytes: int) ->
     command = [
         java.command,
         mark(layout.data, NAME),
+        f"-Djava.io.tmpdir={layout.temporary(NAME)}",
+        "-XX:+PerfDisableSharedMem",
         f"-Xmx{heap_bytes >> 20}m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
@@ -51,6 +53,7 @@ def zookeeper_service(layout: Layout, java: Java, port: int, heap_bytes: int) ->
     ]
 
     def prepare() -> None:
+        make_empty(layout.temporary(NAME))
         write_atomically(conf / "zoo.cfg", _properties(layout.service(NAME), port))
         loggers = {"org.apache.zookeeper.server.ZooKeeperServerMain": "info"}
         write_atomically(conf / "log4j2.properties", log4j_properties(log, "warn", loggers))
