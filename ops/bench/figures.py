@@ -49,19 +49,16 @@ def compare(
     bar: float | None,
     against: str,
 ) -> Figure:
-    """Run both in turn, so that both see the same noise; the median of the rounds' ratios counts.
+    """Run the baseline before and after ours in every round, so that a machine that slows down or speeds up
+    meanwhile favours neither; the median of the rounds' ratios counts.
 
     Each is a function that does the work once and answers records per second.
     """
     pairs = []
-    for number in range(rounds):
-        # Whoever goes second finds warmer caches: take turns.
-        if number % 2:
-            mine = ours()
-            pairs.append((mine, baseline()))
-        else:
-            theirs = baseline()
-            pairs.append((ours(), theirs))
+    for _ in range(rounds):
+        before = baseline()
+        mine = ours()
+        pairs.append((mine, (before + baseline()) / 2))
     return Figure(
         name,
         statistics.median(mine for mine, _ in pairs),

@@ -34,7 +34,7 @@ def bench() -> None:
     "--records", type=click.IntRange(10_000), default=1_000_000, show_default=True, help="Records per round."
 )
 @click.option(
-    "--rounds", type=click.IntRange(1), default=9, show_default=True, help="Rounds; the median counts."
+    "--rounds", type=click.IntRange(1), default=7, show_default=True, help="Rounds; the median counts."
 )
 @click.option("--check", "must_pass", is_flag=True, help="Exit with 1 if a ratio is below its bar.")
 @json_option

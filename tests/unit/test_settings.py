@@ -28,7 +28,7 @@ from stack.settings import (
     resolve_paths,
 )
 
-FILE = Path("/work/stacks/shop/stack.toml")
+FILE = Path("/srv/stacks/shop/stack.toml")
 OUTSIDE = '[kafka]\nbootstrap = "k:9092"\n[zookeeper]\nhosts = "z:2181"\n'
 
 
