@@ -15,7 +15,7 @@ from ops.cluster.logfile import log_to
 from ops.cluster.ports import HOST
 from ops.service.app import create_app
 from stack.connection import Stack
-from stack.errors import FeedstackError, Unavailable
+from stack.errors import FeedstackError, NotFound, Unavailable
 from stack.settings import Settings, load_settings, resolve_paths
 
 _KAFKA_LIMIT_S = 100.0
@@ -51,7 +51,7 @@ def _wait_for_kafka(stack: Stack) -> None:
             stack.registry.state()
             stack.catalogue.feeds()
             return
-        except Unavailable:
+        except (Unavailable, NotFound):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)

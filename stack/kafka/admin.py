@@ -30,11 +30,13 @@ from confluent_kafka.admin import (
 
 from stack.errors import NotFound, Unavailable
 from stack.kafka.config import KafkaAccess, make_client
-from stack.kafka.errors import PASSING, REFUSED, translate, translated
+from stack.kafka.errors import MISSING, PASSING, REFUSED, translate, translated
 
 _TIMEOUT_S = 20.0
 # A leader that died is followed by another within seconds: better ask again than wait for the dead one.
 _ATTEMPT_S = 4.0
+# How long the news of a new topic may take from broker to broker.
+_NEWS_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,10 @@ class KafkaAdmin:
                 found = {place.partition: future.result().offset for place, future in futures.items()}
             except KafkaException as error:
                 # A leader that was just elected, or just made, does not know yet that it is one.
-                if error.args[0].code() not in PASSING or self._clock() > deadline:
+                # And a topic that was just made is not known to every broker at once.
+                code = error.args[0].code()
+                is_new = code in MISSING and self._clock() < deadline - self._timeout_s + _NEWS_S
+                if not is_new and (code not in PASSING or self._clock() > deadline):
                     raise translate(error.args[0], f"asking for offsets of {name}") from error
             else:
                 # A broker that does not answer in time is no error to librdkafka: the offset is just not set.

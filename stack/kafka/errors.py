@@ -44,7 +44,7 @@ _AWAY = PASSING | {
     KafkaError.NOT_COORDINATOR,
     KafkaError.NOT_ENOUGH_REPLICAS,
 }
-_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 REFUSED = {
     KafkaError.SASL_AUTHENTICATION_FAILED,
@@ -67,7 +67,7 @@ def translate(error: KafkaError, doing: str) -> FeedstackError:
             f"{doing}: Kafka cannot be reached ({reason})",
             hint="`stack status` and `stack doctor` tell more.",
         )
-    if code in _MISSING:
+    if code in MISSING:
         return NotFound(
             f"{doing}: Kafka has no such topic or partition", hint="`stack feeds list` shows what there is."
         )
