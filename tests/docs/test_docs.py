@@ -41,10 +41,20 @@ def _read(name: str) -> str:
 def _tracked(*patterns: str) -> list[Path]:
     """The files of the repository, those not added yet included."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
-    listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    if listed.returncode != 0:
-        pytest.skip("this is not a git checkout")
+    try:
+        listed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return _without_git(patterns)
     return [file for name in listed.stdout.splitlines() if (file := PROJECT / name).is_file()]
+
+
+def _without_git(patterns: tuple[str, ...]) -> list[Path]:
+    """The same in an unpacked archive, or where there is no git: all files but those of tools."""
+    hidden = {".venv", ".stack", ".git", "__pycache__", ".hypothesis", ".mypy_cache", ".ruff_cache"}
+    hidden |= {".import_linter_cache", "feedstack.egg-info", "build"}
+    files = [file for file in PROJECT.rglob("*") if file.is_file()]
+    kept = [file for file in files if not hidden & set(file.relative_to(PROJECT).parts)]
+    return [file for file in kept if not patterns or any(file.match(pattern) for pattern in patterns)]
 
 
 def _commands(command: click.Command, words: str) -> Iterator[tuple[str, click.Command]]:

@@ -445,8 +445,7 @@ def test_a_named_file_goes_before_the_variable(
 
 def test_without_any_file_the_folder_has_the_defaults(nested: Path, tmp_path: Path) -> None:
     (tmp_path / "stack.toml").unlink()
-    if find_settings_file(nested) is not None:
-        pytest.skip("a stack.toml lies above the folder for temporary files")
+    assert find_settings_file(nested) is None, "a stack.toml lies above the folder for temporary files"
     assert load_settings() == resolve_paths(Settings(root=nested))
 
 
