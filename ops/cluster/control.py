@@ -15,6 +15,7 @@ from ops.cluster.files import locked, read_json
 from ops.cluster.jars import kafka_jars
 from ops.cluster.java import find_java
 from ops.cluster.layout import Cluster, Layout, new_cluster, read_cluster, recall_cluster, write_cluster
+from ops.cluster.place import place_words
 from ops.cluster.ports import choose_ports
 from ops.cluster.restart import State
 from ops.cluster.services import wanted_ports
@@ -165,9 +166,8 @@ def _refuse_other_size(cluster: Cluster | None, brokers: int | None) -> None:
 
 
 def _supervisor_command(settings: Settings) -> list[str]:
-    place = ["--config", str(settings.file)] if settings.file else ["--root", str(settings.root)]
     marker = processes.mark(settings.data, processes.SUPERVISOR)
-    return [sys.executable, "-m", "ops.cluster.supervisor", marker, *place]
+    return [sys.executable, "-m", "ops.cluster.supervisor", marker, *place_words(settings)]
 
 
 def _wait_ready(layout: Layout, supervisor_pid: int, say: Say) -> None:

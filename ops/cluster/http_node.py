@@ -6,6 +6,7 @@ import http.client
 import sys
 
 from ops.cluster.layout import Layout
+from ops.cluster.place import place_words
 from ops.cluster.ports import HOST
 from ops.cluster.processes import mark
 from ops.cluster.service import Service
@@ -16,7 +17,7 @@ NAME = "http"
 
 def http_service(layout: Layout, settings: Settings, port: int) -> Service:
     """The service on the loopback; it waits for Kafka by itself, so that all children start at once."""
-    place = ["--config", str(settings.file)] if settings.file else ["--root", str(settings.root)]
+    place = place_words(settings)
     command = [sys.executable, "-m", "ops.service", mark(layout.data, NAME), *place, "--port", str(port)]
     log = layout.logs / "http.log"
     return Service(

@@ -25,6 +25,7 @@ from ops.cluster import processes, restart
 from ops.cluster.files import KeptFile
 from ops.cluster.layout import Layout
 from ops.cluster.logfile import log_to
+from ops.cluster.place import add_place, settings_of
 from ops.cluster.restart import Life, State
 from ops.cluster.service import Service
 from stack.errors import FeedstackError
@@ -208,18 +209,11 @@ def _size(file: Path) -> int:
 def main(arguments: Sequence[str]) -> None:
     """Run the supervisor in the foreground; `stack up` starts it detached."""
     from ops.cluster.services import embedded_services
-    from stack.settings import load_settings, resolve_paths
 
     parser = argparse.ArgumentParser(prog="supervisor")
-    parser.add_argument("--config", type=Path)
-    parser.add_argument("--root", type=Path)
+    add_place(parser)
     options, _ = parser.parse_known_args(arguments)
-    if options.config:
-        settings = load_settings(options.config)
-    else:
-        from stack.settings import Settings
-
-        settings = resolve_paths(Settings(root=options.root))
+    settings = settings_of(options)
     layout = Layout(settings.data)
     log_to(layout.logs / "supervisor.log", logging.INFO)
     services, endpoints = embedded_services(settings, layout)

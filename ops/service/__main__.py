@@ -6,17 +6,16 @@ import argparse
 import logging
 import sys
 import time
-from pathlib import Path
 
 import uvicorn
 
 from ops.cluster.layout import Layout
 from ops.cluster.logfile import log_to
+from ops.cluster.place import add_place, settings_of
 from ops.cluster.ports import HOST
 from ops.service.app import create_app
 from stack.connection import Stack
 from stack.errors import FeedstackError, NotFound, Unavailable
-from stack.settings import Settings, load_settings, resolve_paths
 
 _KAFKA_LIMIT_S = 100.0
 
@@ -24,14 +23,11 @@ _KAFKA_LIMIT_S = 100.0
 def main(arguments: list[str]) -> int:
     """Serve until told to stop; a fault at the start is one line on standard error."""
     parser = argparse.ArgumentParser(prog="python -m ops.service")
-    parser.add_argument("--config", type=Path)
-    parser.add_argument("--root", type=Path)
+    add_place(parser)
     parser.add_argument("--port", type=int, required=True)
     options, _ = parser.parse_known_args(arguments)
     try:
-        settings = (
-            load_settings(options.config) if options.config else resolve_paths(Settings(root=options.root))
-        )
+        settings = settings_of(options)
         log_to(Layout(settings.data).logs / "http.log", logging.WARNING, 10 << 20)
         with Stack.connect(settings) as stack:
             _wait_for_kafka(stack)
