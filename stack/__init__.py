@@ -23,6 +23,7 @@ from stack.model.feed import FeedSpec
 from stack.model.record import Record
 from stack.model.startpoint import AtOffset, AtOffsets, AtTime, Latest, Oldest, Startpoint
 from stack.settings import Settings, load_settings
+from stack.tasks.declare import Feed, Job
 
 __all__ = [
     "AtOffset",
@@ -36,12 +37,14 @@ __all__ = [
     "BadSchema",
     "ClusterFault",
     "CorruptState",
+    "Feed",
     "FeedBatch",
     "FeedReader",
     "FeedSpec",
     "FeedWriter",
     "FeedstackError",
     "Incompatible",
+    "Job",
     "Latest",
     "LostOwnership",
     "NotDelivered",

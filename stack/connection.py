@@ -62,13 +62,14 @@ class Stack:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        return Catalogue(self._ledger(catalogue_topic(self.settings.name)), self.topic_of)
+        return Catalogue(self.ledger(catalogue_topic(self.settings.name)), self.topic_of)
 
     @cached_property
     def registry(self) -> SchemaRegistry:
-        return SchemaRegistry(self._ledger(schemas_topic(self.settings.name)))
+        return SchemaRegistry(self.ledger(schemas_topic(self.settings.name)))
 
-    def _ledger(self, topic: str) -> KafkaLedger:
+    def ledger(self, topic: str) -> KafkaLedger:
+        """A table of the stack in a topic of its own."""
         ledger = KafkaLedger(self.access, topic)
         self._open.callback(ledger.close)
         return ledger

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stack.errors import BadConfig, BadInput, Unavailable
-from stack.model.duration import parse_size_bytes
+from stack.model.tables import Parse, plain_text, refuse_faults, section, size_bytes, take
 
 CONFIG_NAME = "stack.toml"
 CONFIG_VARIABLE = "STACK_CONFIG"
@@ -96,7 +95,9 @@ class Settings:
     name: str = "feedstack"
     data: Path = Path(".stack")
     schemas: Path = Path("schemas")
-    spark_master: str = "local[2]"
+    # Containers mostly wait for records: many more of them than cores is fine.
+    spark_master: str = "local[64]"
+    runner: bool = True
     http_port: int = 0
     topic_prefix: str = ""
     embedded: Embedded = Embedded()
@@ -150,10 +151,11 @@ def parse_settings(text: str, file: Path) -> Settings:
         raise BadConfig(f"{file} is not TOML: {error}", hint="Check that line.") from None
     faults: list[str] = []
     plain = _take(tree, _TOP, "", faults)
-    embedded = Embedded(**_take(_section(tree, "embedded", faults), _EMBEDDED, "embedded.", faults))
-    spark = _take(_section(tree, "spark", faults), _SPARK, "spark.", faults)
-    http = _take(_section(tree, "http", faults), _HTTP, "http.", faults)
-    kafka_table = _section(tree, "kafka", faults)
+    embedded = Embedded(**_take(section(tree, "embedded", faults), _EMBEDDED, "embedded.", faults))
+    spark = _take(section(tree, "spark", faults), _SPARK, "spark.", faults)
+    runner = _take(section(tree, "runner", faults), _RUNNER, "runner.", faults)
+    http = _take(section(tree, "http", faults), _HTTP, "http.", faults)
+    kafka_table = section(tree, "kafka", faults)
     kafka_plain = _take(kafka_table, _KAFKA, "kafka.", faults)
     prefix = kafka_plain.pop("topic_prefix", "")
     kafka = None
@@ -164,21 +166,16 @@ def parse_settings(text: str, file: Path) -> Settings:
         faults.append("kafka.settings: given without kafka.bootstrap, the address of the outside Kafka")
     if "kafka" in tree and "embedded" in tree and kafka is not None:
         faults.append("embedded: an outside Kafka is named in [kafka]; remove one of the two")
-    zookeeper_table = _section(tree, "zookeeper", faults)
+    zookeeper_table = section(tree, "zookeeper", faults)
     zookeeper = _take(zookeeper_table, _ZOOKEEPER, "zookeeper.", faults)
     if ("bootstrap" in kafka_table) != ("hosts" in zookeeper_table):
         missing = "zookeeper.hosts" if "bootstrap" in kafka_table else "kafka.bootstrap"
         faults.append(
             f"{missing}: an outside Kafka and an outside ZooKeeper are named together or not at all"
         )
-    if faults:
-        lines = "\n".join(f"  - {fault}" for fault in faults)
-        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        raise BadConfig(
-            f"{file} has {count}:\n{lines}",
-            hint="Correct them and run the command again; docs/settings.md lists every key.",
-            faults=tuple(faults),
-        )
+    refuse_faults(
+        str(file), faults, "Correct them and run the command again; docs/settings.md lists every key."
+    )
     settings = Settings(
         root=file.parent,
         file=file,
@@ -187,6 +184,7 @@ def parse_settings(text: str, file: Path) -> Settings:
         topic_prefix=prefix,
         zookeeper_hosts=zookeeper.get("hosts"),
         spark_master=spark.get("master", Settings.spark_master),
+        runner=runner.get("enabled", True),
         http_port=http.get("port", 0),
         **plain,
     )
@@ -225,30 +223,21 @@ def read_endpoints(settings: Settings) -> Endpoints:
     return Endpoints(written["kafka"], written["zookeeper"], written.get("http"))
 
 
-_Parse = Callable[[Any], Any]
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise BadInput(f"must be text, got {value!r}")
-    return value
-
-
 def _stack_name(value: Any) -> str:
-    if not _STACK_NAME.fullmatch(_text(value)):
+    if not _STACK_NAME.fullmatch(plain_text(value)):
         raise BadInput(f"{value!r} must be lower-case letters, digits and dashes, at most 40 of them")
     return value
 
 
 def _path(value: Any) -> Path:
     try:
-        return Path(_text(value)).expanduser()
+        return Path(plain_text(value)).expanduser()
     except RuntimeError:
         raise BadInput(f"{value!r} begins with the home of a user who does not exist") from None
 
 
 def _hosts(value: Any) -> str:
-    for one in _text(value).split(","):
+    for one in plain_text(value).split(","):
         match = _HOST.fullmatch(one)
         if not match or not 1 <= int(match.group(1)) <= 65_535:
             raise BadInput(f"{value!r} must be host:port, or several with commas between")
@@ -256,7 +245,7 @@ def _hosts(value: Any) -> str:
 
 
 def _zookeeper_hosts(value: Any) -> str:
-    hosts, _, _ = _text(value).partition("/")
+    hosts, _, _ = plain_text(value).partition("/")
     _hosts(hosts)
     return value
 
@@ -273,11 +262,13 @@ def _brokers(value: Any) -> int:
     return value
 
 
-def _heap(value: Any) -> int:
-    size_bytes = parse_size_bytes(_text(value))
-    if not 64 << 20 <= size_bytes <= 64 << 30:
-        raise BadInput(f"must be from 64MB to 64GB, got {value!r}")
-    return size_bytes
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput(f"must be true or false, got {value!r}")
+    return value
+
+
+_heap = size_bytes("64MB", "64GB")
 
 
 def _prefix(value: Any) -> str:
@@ -286,57 +277,32 @@ def _prefix(value: Any) -> str:
     return value
 
 
-_TOP: dict[str, _Parse] = {"name": _stack_name, "data": _path, "schemas": _path}
-_TABLES = ("embedded", "spark", "http", "kafka", "zookeeper")
-_EMBEDDED: dict[str, _Parse] = {
+_TOP: dict[str, Parse] = {"name": _stack_name, "data": _path, "schemas": _path}
+_TABLES = ("embedded", "spark", "runner", "http", "kafka", "zookeeper")
+_EMBEDDED: dict[str, Parse] = {
     "brokers": _brokers,
     "kafka_heap": _heap,
     "zookeeper_heap": _heap,
     "kafka_port": _port,
     "zookeeper_port": _port,
-    "java": _text,
+    "java": plain_text,
 }
-_SPARK: dict[str, _Parse] = {"master": _text}
-_HTTP: dict[str, _Parse] = {"port": _port}
-_KAFKA: dict[str, _Parse] = {"bootstrap": _hosts, "topic_prefix": _prefix}
+_SPARK: dict[str, Parse] = {"master": plain_text}
+_RUNNER: dict[str, Parse] = {"enabled": _flag}
+_HTTP: dict[str, Parse] = {"port": _port}
+_KAFKA: dict[str, Parse] = {"bootstrap": _hosts, "topic_prefix": _prefix}
 _KAFKA_TABLES = ("settings",)
-_ZOOKEEPER: dict[str, _Parse] = {"hosts": _zookeeper_hosts}
+_ZOOKEEPER: dict[str, Parse] = {"hosts": _zookeeper_hosts}
 # Keys that people write with their unit but that are kept in bytes.
 _RENAMED = {"kafka_heap": "kafka_heap_bytes", "zookeeper_heap": "zookeeper_heap_bytes"}
 
 
-def _section(tree: Mapping[str, Any], name: str, faults: list[str]) -> Mapping[str, Any]:
-    section = tree.get(name, {})
-    if not isinstance(section, dict):
-        faults.append(f"{name}: must be a table, written [{name}]")
-        return {}
-    return section
-
-
 def _take(
-    table: Mapping[str, Any], parsers: Mapping[str, _Parse], prefix: str, faults: list[str]
+    table: Mapping[str, Any], parsers: Mapping[str, Parse], prefix: str, faults: list[str]
 ) -> dict[str, Any]:
-    """Values of the known keys; every unknown or wrong one becomes a fault."""
     tables = _TABLES if prefix == "" else _KAFKA_TABLES if prefix == "kafka." else ()
-    taken: dict[str, Any] = {}
-    for key, value in table.items():
-        if key in tables:
-            continue
-        if key not in parsers:
-            faults.append(f"{prefix}{key}: unknown key{_suggest(key, [*parsers, *tables], prefix)}")
-            continue
-        try:
-            taken[_RENAMED.get(key, key)] = parsers[key](value)
-        except BadInput as fault:
-            faults.append(f"{prefix}{key}: {fault.message}")
-        except ValueError:  # Python does not print a number of more than 4,300 digits
-            faults.append(f"{prefix}{key}: holds a number that is too long")
-    return taken
-
-
-def _suggest(word: str, known: list[str], prefix: str) -> str:
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {prefix}{near[0]}?" if near else f"; known here: {', '.join(sorted(known))}"
+    taken = take(table, parsers, prefix, faults, tables)
+    return {_RENAMED.get(key, key): value for key, value in taken.items()}
 
 
 def _librdkafka_settings(table: Any, folder: Path, faults: list[str]) -> dict[str, str | Secret]:
@@ -374,6 +340,6 @@ def _librdkafka_setting(name: str, key: str, value: Any, folder: Path) -> str | 
 def _secret(name: str, source: str, place: Any, folder: Path) -> Secret:
     """A secret file is found beside the settings file, whatever folder a process runs in."""
     try:
-        return Secret(name, source, _text(place) if source == "env" else str(folder / _path(place)))
+        return Secret(name, source, plain_text(place) if source == "env" else str(folder / _path(place)))
     except BadInput:
         raise BadInput(f"{source} must name where the secret is") from None

@@ -25,7 +25,7 @@ def shared_cluster() -> Settings:
     """The settings of the shared cluster, which runs when this returns."""
     folder = Path(os.environ[RUN_VARIABLE])
     with locked(folder / "start.lock"):
-        (folder / "stack.toml").write_text('name = "tests"\n')
+        (folder / "stack.toml").write_text('name = "tests"\n[runner]\nenabled = false\n')
         settings = load_settings(folder / "stack.toml")
         control.up(settings, None, lambda _: None)
     return settings

@@ -98,3 +98,8 @@ class ProgressLine:
         if self._bar is not None and self._task is not None:
             speed = self._bar.tasks[self._task].speed
             self._bar.update(self._task, completed=done, rate=f"{speed:,.0f}/s" if speed else "")
+
+    def show(self, done: int, total: int | None, title: str) -> None:
+        """For work that goes back and forth: how much of it stands, without a rate."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done, total=total, description=title)

@@ -72,6 +72,7 @@ def root(ctx: click.Context, config: Path | None) -> None:
       stack feeds apply            make the feeds that schemas/catalog.toml declares
       stack feeds generate NAME    fill one with synthetic records
       stack feeds tail NAME        watch it
+      stack jobs deploy PATH       run a job over it
       stack down                   stop; all data stays
     """
     ctx.obj = Session(config)
@@ -79,9 +80,21 @@ def root(ctx: click.Context, config: Path | None) -> None:
 
 def _add_commands() -> None:
     """Importing a module adds its commands to their group; the groups are added here."""
-    from ops.cli import cluster, feeds, generate, produce, schemas, stories, tail  # noqa: F401
+    from ops.cli import (  # noqa: F401
+        cluster,
+        feeds,
+        generate,
+        job_steering,
+        job_views,
+        jobs,
+        produce,
+        schemas,
+        stories,
+        tail,
+    )
 
-    for command in (*cluster.COMMANDS, feeds.feeds, schemas.schemas, stories.demo, stories.bench):
+    groups = (feeds.feeds, schemas.schemas, jobs.jobs, stories.demo, stories.bench)
+    for command in (*cluster.COMMANDS, *groups):
         root.add_command(command)
 
 

@@ -179,7 +179,8 @@ def _wait_ready(layout: Layout, supervisor_pid: int, say: Say) -> None:
         for name, service in services.items():
             if service["state"] == State.READY and name not in told:
                 told.add(name)
-                say(f"{name} answers on port {service['port']} ({time.monotonic() - begun:.1f} s)")
+                where = f" on port {service['port']}" if service["port"] else ""
+                say(f"{name} answers{where} ({time.monotonic() - begun:.1f} s)")
             if service["state"] == State.FAILED:
                 raise ClusterFault(
                     f"{name} cannot start: {service['reason']}", hint=f"Its log: {service['log']}"

@@ -50,12 +50,13 @@ def silent(life: Life) -> Life:
     return replace(life, state=State.SILENT) if life.state is State.READY else life
 
 
-def fell(life: Life, now: float) -> Life:
+def fell(life: Life, now: float, first_delay_s: float | None = None) -> Life:
     """The child's process ended by itself: wait longer after each fall, give up on one that never served."""
+    first_delay_s = FIRST_DELAY_S if first_delay_s is None else first_delay_s
     falls = life.falls + 1
     if not life.ever_ready and falls >= HOPELESS_STARTS:
         return replace(life, state=State.FAILED, falls=falls)
-    delay_s = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (falls - 1))
+    delay_s = first_delay_s if falls == 1 else min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (falls - 1))
     return replace(
         life, state=State.RESTARTING, falls=falls, restarts=life.restarts + 1, start_at=now + delay_s
     )

@@ -23,3 +23,5 @@ class Service:
     answers: Callable[[], bool]
     explain: Callable[[str], str | None]
     patience_s: float = 20.0
+    # How long the supervisor waits before it starts a child again that fell for the first time.
+    first_delay_s: float | None = None

@@ -11,6 +11,7 @@ from ops.cluster.java import find_java
 from ops.cluster.kafka_node import broker_name, controller_name, kafka_service
 from ops.cluster.layout import Cluster, Layout, read_cluster
 from ops.cluster.ports import HOST
+from ops.cluster.runner_node import runner_service
 from ops.cluster.service import Service
 from ops.cluster.zookeeper_node import NAME as ZOOKEEPER
 from ops.cluster.zookeeper_node import zookeeper_service
@@ -39,8 +40,9 @@ def embedded_services(
         raise ClusterFault(f"{layout.data} has not been prepared", hint="Start the stack with `stack up`.")
     http = http_service(layout, settings, cluster.ports[HTTP])
     http_url = f"http://{HOST}:{http.port}"
+    ours = [http, *([runner_service(layout, settings)] if settings.runner else [])]
     if settings.kafka is not None:
-        return [http], Endpoints(settings.kafka.bootstrap, settings.zookeeper_hosts or "", http_url)
+        return ours, Endpoints(settings.kafka.bootstrap, settings.zookeeper_hosts or "", http_url)
     java = find_java(settings.embedded.java)
     jars = kafka_jars(java, say)
     zookeeper = zookeeper_service(
@@ -51,7 +53,7 @@ def embedded_services(
         kafka_service(layout, java, jars, cluster, node=node, heap_bytes=settings.embedded.kafka_heap_bytes)
         for node in nodes
     ]
-    return [*brokers, zookeeper, http], Endpoints(
+    return [*brokers, zookeeper, *ours], Endpoints(
         bootstrap(cluster), f"{HOST}:{cluster.ports[ZOOKEEPER]}", http_url
     )
 

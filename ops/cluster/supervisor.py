@@ -32,6 +32,8 @@ from stack.errors import FeedstackError
 
 log = logging.getLogger("feedstack.supervisor")
 _TICK_S = 0.1
+# How often a child that serves is asked whether it still does.
+_ASK_S = 0.5
 _TAIL_BYTES = 20_000
 
 
@@ -44,6 +46,7 @@ class Child:
     process: psutil.Process | None = None
     started_at: float = 0.0
     reason: str = ""
+    asked_at: float = 0.0
     # How much its files held before its last start: what an earlier life left does not explain this one.
     told_bytes: Mapping[Path, int] = field(default_factory=dict)
 
@@ -72,11 +75,8 @@ class Supervisor:
             while not self._stop.is_set():
                 list(pool.map(self._tend, self._children))
                 self._write_state()
-                self._stop.wait(_TICK_S if not self._all_ready() else _TICK_S * 5)
+                self._stop.wait(_TICK_S)
         self._stop_children()
-
-    def _all_ready(self) -> bool:
-        return all(child.life.state is State.READY for child in self._children)
 
     def _adopt(self, found: Mapping[str, psutil.Process]) -> None:
         """Take over what a killed supervisor left: the same command goes on, another one is replaced."""
@@ -109,9 +109,12 @@ class Supervisor:
                 self._start(child)
         elif not processes.is_alive(child.process):
             self._bury(child, now)
+        elif child.life.state is State.READY and now - child.asked_at < _ASK_S:
+            return
         elif child.service.answers():
+            child.asked_at = now
             if child.life.state is not State.READY:
-                log.info("%s serves on port %d", child.service.name, child.service.port)
+                log.info("%s serves", child.service.name)
             child.life, child.reason = restart.answered(child.life, now), ""
         elif child.life.state is State.READY:
             child.life, child.reason = restart.silent(child.life), "it runs, but does not answer"
@@ -142,7 +145,7 @@ class Supervisor:
             if process is not None:
                 process.wait(0)
         child.process = None
-        child.life = restart.fell(child.life, now)
+        child.life = restart.fell(child.life, now, service.first_delay_s)
         child.reason = service.explain(self._tail(child)) or f"it ended; its log is {service.log}"
         log.warning("%s fell: %s", service.name, child.reason)
 
@@ -181,7 +184,7 @@ class Supervisor:
 
     def _stop_children(self) -> None:
         """Everything that needs ZooKeeper or Kafka goes first; brokers go together."""
-        for prefix in ("http", "kafka", "zookeeper"):
+        for prefix in ("runner", "http", "kafka", "zookeeper"):
             group = [
                 child for child in self._children if child.service.name.startswith(prefix) and child.process
             ]

@@ -62,15 +62,21 @@ def topic_settings(spec: FeedSpec) -> dict[str, str]:
                 "message.timestamp.type": "CreateTime",
             }
         case Table(horizon_ms):
-            # The cleaner judges by record time: with the time of arrival, everything of the last
-            # horizon stays, also what a backfill writes with old event times. Tombstones stay as long,
-            # or deleted keys would come back.
-            return {
-                "cleanup.policy": "compact",
-                "min.compaction.lag.ms": str(horizon_ms),
-                "delete.retention.ms": str(max(horizon_ms, DAY_MS)),
-                "message.timestamp.type": "LogAppendTime",
-            }
+            return table_settings(horizon_ms)
+
+
+def table_settings(horizon_ms: int) -> dict[str, str]:
+    """The settings of a topic that keeps the last record of each key, and all records of a horizon.
+
+    The cleaner judges by record time: with the time of arrival, everything of the last horizon stays, also
+    what a backfill writes with old event times. Tombstones stay as long, or deleted keys would come back.
+    """
+    return {
+        "cleanup.policy": "compact",
+        "min.compaction.lag.ms": str(horizon_ms),
+        "delete.retention.ms": str(max(horizon_ms, DAY_MS)),
+        "message.timestamp.type": "LogAppendTime",
+    }
 
 
 def plan_feed(

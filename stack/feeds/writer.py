@@ -5,27 +5,23 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from stack.errors import BadInput, BadRecord, FeedstackError
+from stack.errors import BadInput, FeedstackError
 from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.columns import ColumnEncoder
 from stack.feeds.avro.schema import AvroSchema
-from stack.feeds.keys import key_encoder, text_key
+from stack.feeds.encoder import FeedEncoder
+from stack.feeds.keys import text_key
 from stack.kafka.config import KafkaAccess
-from stack.kafka.writer import MAX_VALUE_BYTES, SMALLER, LogWriter, WriteRecord
-from stack.model.duration import format_duration
-from stack.model.feed import Events, FeedSpec, KeyFormat
-from stack.model.startpoint import format_time
+from stack.kafka.writer import LogWriter, WriteRecord
+from stack.model.feed import FeedSpec, KeyFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _BUFFERED_RECORDS = 1_000
-# The default of Kafka's message.timestamp.after.max.ms.
-MOST_AHEAD_MS = 3_600_000
 
 
 class FeedWriter:
@@ -53,11 +49,8 @@ class FeedWriter:
     ) -> None:
         self.spec = spec
         self._topic = topic
-        self._encode = RecordEncoder(schema, schema_id).encode
+        self._encoder = FeedEncoder(spec, schema, schema_id, avro_keys, clock_ms)
         self._columns = ColumnEncoder(schema, schema_id)
-        self._key = key_encoder(spec.key, avro_keys)
-        self._time = _time_reader(spec, schema)
-        self._clock_ms = clock_ms
         self._pending: list[WriteRecord] = []
         self.written = 0
         self._transactional = transactional_id is not None
@@ -68,20 +61,7 @@ class FeedWriter:
 
     def encode(self, value: Any, key: Any = None, timestamp_ms: int | None = None) -> WriteRecord:
         """Check and encode one record without writing it; BadRecord says what is wrong with it."""
-        payload = self._encode(value)
-        if len(payload) > MAX_VALUE_BYTES:
-            raise BadRecord(
-                f"the record has {len(payload):,} bytes; Kafka takes {MAX_VALUE_BYTES:,}", hint=SMALLER
-            )
-        if key is None and self.spec.key is not None:
-            key = value[self.spec.key.field]
-        if timestamp_ms is None and self._time is not None:
-            timestamp_ms = self._time(value)
-        record: WriteRecord = {"value": payload, "key": self._key(key)}
-        if timestamp_ms is not None:
-            self._refuse_unkept(timestamp_ms, timestamp_ms)
-            record["timestamp"] = timestamp_ms
-        return record
+        return self._encoder.encode(value, key, timestamp_ms)
 
     def write(self, value: Any, key: Any = None, timestamp_ms: int | None = None) -> None:
         """Write one record. Without `key` and `timestamp_ms` the declared fields of the value are taken."""
@@ -117,7 +97,7 @@ class FeedWriter:
             ]
         else:
             if timestamps_ms:
-                self._refuse_unkept(min(timestamps_ms), max(timestamps_ms))
+                self._encoder.refuse_unkept(min(timestamps_ms), max(timestamps_ms))
             records = [
                 {"value": payload, "key": key, "timestamp": stamp}
                 for payload, key, stamp in zip(
@@ -132,23 +112,17 @@ class FeedWriter:
         payloads = self._columns.encode(batch)
         keys = stamps = None
         if self.spec.key is not None:
-            encode = self._key if self.spec.key.format is KeyFormat.AVRO else text_key
+            encode = self._encoder.key if self.spec.key.format is KeyFormat.AVRO else text_key
             keys = [encode(value) for value in batch.column(self.spec.key.field).to_pylist()]
-        if self.spec.event_time is not None and self._time is not None:
+        time_ms = self._encoder.time_ms
+        if self.spec.event_time is not None and time_ms is not None:
             name = self.spec.event_time
-            stamps = [self._time({name: value}) for value in batch.column(name).to_pylist()]
+            stamps = [time_ms({name: value}) for value in batch.column(name).to_pylist()]
         self.write_payloads(payloads, keys, stamps)
 
     def delete(self, key: Any) -> None:
         """Write a tombstone: the key's record goes from a table feed."""
-        if not self.spec.is_table:
-            raise BadInput(
-                f"feed {self.spec.name!r} is an event feed: its records are not deleted by key",
-                hint="Only a table feed (table = true in the catalogue) has deletions.",
-            )
-        if key is None:
-            raise BadRecord("a deletion needs a key")
-        self.write_encoded([{"value": None, "key": self._key(key)}])
+        self.write_encoded([self._encoder.deletion(key)])
 
     def send(self) -> None:
         """Hand what is buffered to the sender now instead of waiting for a full batch."""
@@ -156,28 +130,6 @@ class FeedWriter:
             records, self._pending = self._pending, []
             self._log.write(self._topic, records)
             self.written += len(records)
-
-    def _refuse_unkept(self, oldest_ms: int, newest_ms: int) -> None:
-        """Refuse times that Kafka would not keep: it deletes by record time at its next retention check,
-        and it refuses a time far ahead together with all records that were sent beside it."""
-        storage = self.spec.storage
-        if not isinstance(storage, Events):
-            return  # a table feed has the time of arrival
-        now_ms = self._clock_ms()
-        if storage.retention_ms is not None and oldest_ms < now_ms - storage.retention_ms:
-            kept = format_duration(storage.retention_ms)
-            raise BadRecord(
-                f"its time {format_time(oldest_ms)} is older than the {kept} that feed "
-                f"{self.spec.name!r} keeps: Kafka would delete it",
-                hint='Declare a longer retention (or "forever") before a backfill.',
-                field=self.spec.event_time,
-            )
-        if newest_ms > now_ms + MOST_AHEAD_MS:
-            raise BadRecord(
-                f"its time {format_time(newest_ms)} is more than an hour ahead: Kafka refuses it",
-                hint="Correct the event time, or the clock of this machine.",
-                field=self.spec.event_time,
-            )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -233,22 +185,3 @@ class FeedWriter:
                 self._pending.clear()
         finally:
             self._log.close()
-
-
-def _time_reader(spec: FeedSpec, schema: AvroSchema) -> Callable[[Any], int] | None:
-    """How to get milliseconds out of the event-time field, by its logical type."""
-    if spec.event_time is None:
-        return None
-    name = spec.event_time
-    types = {field["name"]: field["type"] for field in schema.tree["fields"]}
-    declared = types.get(name)
-    divisor = 1000 if isinstance(declared, dict) and "micros" in str(declared.get("logicalType")) else 1
-
-    def read(value: Any) -> int:
-        moment = value[name]
-        if isinstance(moment, datetime):
-            aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            return int(aware.timestamp() * 1000)
-        return int(moment) // divisor
-
-    return read

@@ -218,6 +218,10 @@ class KafkaAdmin:
         """The high watermark of each partition; it counts what is not committed yet, too."""
         return self._offsets(name, partitions, OffsetSpec.latest())
 
+    def all_ends(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The high watermarks of partitions of several topics, with one question."""
+        return self._all_offsets(places, OffsetSpec.latest())
+
     def offsets_at(self, name: str, partitions: int, timestamp_ms: int) -> dict[int, int]:
         """The first offset at or after a moment; the end where no record is that young."""
         found = self._offsets(name, range(partitions), OffsetSpec.for_timestamp(timestamp_ms))
@@ -226,9 +230,14 @@ class KafkaAdmin:
         return {number: ends.get(number, offset) for number, offset in found.items()}
 
     def _offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
-        wanted = {TopicPartition(name, number): spec for number in partitions}
+        found = self._all_offsets(((name, number) for number in partitions), spec)
+        return {number: offset for (_, number), offset in found.items()}
+
+    def _all_offsets(self, places: Iterable[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+        wanted = {TopicPartition(name, number): spec for name, number in places}
         if not wanted:
             return {}
+        name = ", ".join(sorted({place.topic for place in wanted}))
         deadline = self._clock() + self._timeout_s
         while True:
             futures = self._client.list_offsets(
@@ -237,7 +246,10 @@ class KafkaAdmin:
                 request_timeout=min(_ATTEMPT_S, self._timeout_s),
             )
             try:
-                found = {place.partition: future.result().offset for place, future in futures.items()}
+                found = {
+                    (place.topic, place.partition): future.result().offset
+                    for place, future in futures.items()
+                }
             except KafkaException as error:
                 # A leader that was just elected, or just made, does not know yet that it is one.
                 # And a topic that was just made is not known to every broker at once.
@@ -257,7 +269,7 @@ class KafkaAdmin:
             self._sleep(0.05)
             # The client would go on asking the leader that it knows.
             with contextlib.suppress(KafkaException):
-                self._client.list_topics(name, timeout=_ATTEMPT_S)
+                self._client.list_topics(timeout=_ATTEMPT_S)
 
     def _result(self, future: Future[Any], doing: str) -> Any:
         try:

@@ -107,11 +107,35 @@ class LogWriter:
             if any("timestamp" in record for record in chunk):
                 self._queue_one_by_one(topic, chunk, partition)
             else:
-                with translated(f"writing to {topic}"):
-                    queued = self._producer.produce_batch(topic, chunk, partition=partition)
-                if queued < len(chunk):
-                    self._raise_marked(topic, chunk, start)
+                self._queue(topic, chunk, partition, start)
             self._poll(0)
+
+    def write_pairs(
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        partition: int = -1,
+    ) -> None:
+        """The same for keys and values that stand in two lists, with no look at single records."""
+        for start in range(0, len(values), _CHUNK_RECORDS):
+            part = values[start : start + _CHUNK_RECORDS]
+            own_keys = keys[start : start + _CHUNK_RECORDS]
+            sizes = list(map(len, filter(None, part)))
+            largest = max(sizes, default=0) + _RECORD_OVERHEAD_BYTES
+            if largest > MAX_RECORD_BYTES:
+                index = next(i for i, one in enumerate(part) if one and len(one) == max(sizes))
+                raise _too_large(topic, start + index, largest)
+            self._make_room(len(part), sum(sizes) + _RECORD_OVERHEAD_BYTES * len(part))
+            chunk = [{"key": key, "value": value} for key, value in zip(own_keys, part, strict=True)]
+            self._queue(topic, chunk, partition, start)
+            self._poll(0)
+
+    def _queue(self, topic: str, chunk: list[WriteRecord], partition: int, start: int) -> None:
+        with translated(f"writing to {topic}"):
+            queued = self._producer.produce_batch(topic, chunk, partition=partition)
+        if queued < len(chunk):
+            self._raise_marked(topic, chunk, start)
 
     def _queue_one_by_one(self, topic: str, records: Sequence[WriteRecord], partition: int) -> None:
         """The slower way, for records with a time of their own: `produce_batch` refuses timestamps."""

@@ -15,6 +15,7 @@ import stack
 from ops.cli.root import root
 from ops.service.app import create_app
 from stack import settings
+from stack.deploy import settings as job_settings
 from stack.feeds import declare
 from stack.feeds.registry.registry import SchemaRegistry
 from stack.model.expression.functions import FUNCTIONS
@@ -102,6 +103,7 @@ def test_every_setting_is_documented() -> None:
         "": settings._TOP,
         "embedded.": settings._EMBEDDED,
         "spark.": settings._SPARK,
+        "runner.": settings._RUNNER,
         "http.": settings._HTTP,
         "kafka.": [*settings._KAFKA, *settings._KAFKA_TABLES],
         "zookeeper.": settings._ZOOKEEPER,
@@ -115,6 +117,12 @@ def test_every_setting_is_documented() -> None:
 def test_every_key_of_the_catalogue_is_documented() -> None:
     page = _read("docs/feeds.md")
     assert [key for key in declare._KEYS if f"| `{key}` |" not in page] == []
+
+
+def test_every_key_of_job_toml_is_documented() -> None:
+    page = _read("docs/jobs.md")
+    keys = [*job_settings._KEYS, *job_settings._STORE_KEYS]
+    assert [key for key in keys if f"| `{key}` |" not in page] == []
 
 
 def test_every_level_and_rule_is_documented() -> None:
@@ -165,7 +173,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_public_names_are_what_all_says() -> None:
-    modules = {"connection", "errors", "feeds", "kafka", "model", "settings", "zookeeper"}
+    modules = {file.stem for file in (PROJECT / "stack").iterdir()}
     visible = {name for name in vars(stack) if not name.startswith("_")}
     assert sorted(stack.__all__) == list(stack.__all__)
     assert visible - modules == set(stack.__all__)

@@ -63,6 +63,8 @@ def test_every_key_of_an_embedded_stack_is_read() -> None:
         java = "/opt/java/bin/java"
         [spark]
         master = "local[4]"
+        [runner]
+        enabled = false
         [http]
         port = 8099
         [kafka]
@@ -75,6 +77,7 @@ def test_every_key_of_an_embedded_stack_is_read() -> None:
         data=FILE.parent / "var/data",
         schemas=Path("/etc/shop/schemas"),
         spark_master="local[4]",
+        runner=False,
         http_port=8099,
         topic_prefix="shop.",
         embedded=Embedded(
@@ -228,6 +231,7 @@ def test_an_unknown_key_is_told_what_was_meant(text: str, fault: str) -> None:
         (f"[embedded]\nkafka_port = 0x{'f' * 5000}", "embedded.kafka_port"),
         ("[http]\nport = 1.5", "http.port"),
         ("[spark]\nmaster = ''", "spark.master"),
+        ("[runner]\nenabled = 1", "runner.enabled"),
         ("embedded = 1", "embedded"),
         ("[[http]]\nport = 1", "http"),
         ("kafka = 'k:9092'", "kafka"),
@@ -255,7 +259,7 @@ def test_a_bad_value_is_one_fault_under_its_key(text: str, key: str) -> None:
         f"name = '{'a' * 40}'",
         "name = '0'",
         "[kafka]\ntopic_prefix = ''",
-        "[kafka]\n[zookeeper]\n[spark]\n[http]\n[embedded]",
+        "[kafka]\n[zookeeper]\n[spark]\n[runner]\n[http]\n[embedded]",
     ],
 )
 def test_values_at_their_bounds_are_taken(text: str) -> None:
@@ -497,7 +501,7 @@ def test_an_outside_stack_takes_only_the_service_from_the_file(tmp_path: Path) -
 # Anything that TOML can say.
 
 KEYS = (
-    st.sampled_from(["name", "data", "schemas", "embedded", "spark", "http", "kafka", "zookeeper"])
+    st.sampled_from(["name", "data", "schemas", "embedded", "spark", "runner", "http", "kafka", "zookeeper"])
     | st.sampled_from(["brokers", "kafka_heap", "kafka_port", "java", "master", "port", "bootstrap"])
     | st.sampled_from(["topic_prefix", "settings", "hosts", "sasl.password", "group.id", "env", "file"])
     | st.text(max_size=5)

@@ -1,0 +1,1 @@
+"""How state survives: RocksDB stores, deltas, restore and snapshots."""

@@ -1,0 +1,405 @@
+"""The state of a task as its code sees it: a dict in front of RocksDB, with every change kept for the commit.
+
+Layers, the newest first; a read takes the first that knows the key:
+
+    dirty      changed since the last commit was begun
+    in flight  changed before that, its commit is under way
+    cache      read or written lately: two generations, so that what is not used falls out
+    pending    committed, but not yet written to RocksDB (by encoded key)
+    backing    RocksDB
+
+A commit takes `dirty` (`take`), writes its deltas, and then either `settle`s it or `drop`s everything that
+is not committed. `pending` is written in larger portions than commits have: a key that changes in every
+commit costs one write in many commits. A crash loses it, and the changelog brings it back.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from stack.errors import BadRecord
+
+
+class Absent:
+    """Stands for a key that is known not to be there."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = Absent()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCodec:
+    """How keys and values of a store become bytes and come back.
+
+    `fit_key` and `fit_value` turn what user code gave into what is kept, or raise BadRecord; exact instances
+    of `key_type` and `value_type` need no fitting. Without a `value_type` values are kept as bytes, since
+    user code could change them after they were handed over.
+    """
+
+    key_type: type
+    encode_key: Callable[[Any], bytes]
+    decode_key: Callable[[bytes], Any]
+    fit_key: Callable[[Any], Any]
+    value_type: type | None
+    encode_value: Callable[[Any], bytes]
+    decode_value: Callable[[bytes], Any]
+    fit_value: Callable[[Any], Any]
+
+
+class Backing(Protocol):
+    """Where committed state lies: RocksDB, or a dict in tests."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]: ...
+
+    def apply(self, changes: Mapping[bytes, bytes | None], position: int, time_ms: int) -> None: ...
+
+    def scan(
+        self, start: bytes | None, end: bytes | None, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+@dataclass(slots=True)
+class Deltas:
+    """The changes of one commit, encoded: a value of None deletes its key."""
+
+    keys: list[bytes]
+    values: list[bytes | None]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+class Overlay:
+    """A store of one task. The first half is for user code, the second for the container."""
+
+    def __init__(self, name: str, codec: StoreCodec, backing: Backing, max_cached: int = 100_000) -> None:
+        self.name = name
+        self._codec = codec
+        self._backing = backing
+        self._max_cached = max(1_000, max_cached // 2)
+        self._key_type = codec.key_type
+        self._value_type = codec.value_type
+        self._hot: dict[Any, Any] = {}
+        self._cold: dict[Any, Any] = {}
+        self._dirty: dict[Any, Any] = {}
+        self._in_flight: dict[Any, Any] = {}
+        self._in_flight_deltas = Deltas([], [])
+        self._pending: dict[bytes, bytes | None] = {}
+        self._has_deletions = False
+        # Values that cannot change may be kept as they are; others only as bytes.
+        plain = codec.value_type is not None
+        self._pack: Callable[[Any], bytes] = codec.encode_value if plain else _same
+        self._unpack: Callable[[bytes], Any] = codec.decode_value if plain else _same
+        self._decode: Callable[[Any], Any] | None = None if plain else codec.decode_value
+
+    # For user code: like a dict, in key order where it iterates.
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, or `default`."""
+        held = self._hot.get(key)
+        if held is None:
+            held = self._find(key)
+        if held is ABSENT:
+            return default
+        return held if self._decode is None else self._decode(held)
+
+    def __getitem__(self, key: Any) -> Any:
+        held = self._hot.get(key)
+        if held is None:
+            held = self._find(key)
+        if held is ABSENT:
+            raise KeyError(key)
+        return held if self._decode is None else self._decode(held)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if type(value) is not self._value_type or type(key) is not self._key_type:
+            key, value = self._fit(key, value)
+        self._hot[key] = value
+        self._dirty[key] = value
+
+    def set(self, key: Any, value: Any) -> None:
+        """The same as `state[key] = value`."""
+        self[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self.delete(key)
+
+    def delete(self, key: Any) -> None:
+        """Remove a key; nothing happens if it is not there."""
+        if type(key) is not self._key_type:
+            key = self._codec.fit_key(key)
+        self._has_deletions = True
+        self._hot[key] = ABSENT
+        self._dirty[key] = ABSENT
+
+    def __contains__(self, key: object) -> bool:
+        held = self._hot.get(key)
+        return (self._find(key) if held is None else held) is not ABSENT
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        """Remove a key and return its value, or `default`."""
+        value = self.get(key, ABSENT)
+        if value is ABSENT:
+            return default
+        self.delete(key)
+        return value
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value of a key; `default` is set and returned if there is none."""
+        value = self.get(key, ABSENT)
+        if value is ABSENT:
+            self[key] = value = default
+        return value
+
+    def update(self, changes: Mapping[Any, Any]) -> None:
+        """Set many keys."""
+        for key, value in changes.items():
+            self[key] = value
+
+    def get_many(self, keys: Sequence[Any], default: Any = None) -> list[Any]:
+        """The values of many keys at once, `default` where there is none."""
+        found = list(map(self._hot.get, keys))
+        if None in found:
+            self._find_many([key for key, held in zip(keys, found, strict=True) if held is None])
+            # Not from the cache alone: so many keys may have pushed each other out of it.
+            found = [self._find(key) if held is None else held for key, held in zip(keys, found, strict=True)]
+        if self._decode is not None:
+            decode = self._decode
+            return [default if held is ABSENT else decode(held) for held in found]
+        if ABSENT in found:
+            return [default if held is ABSENT else held for held in found]
+        return found
+
+    def set_many(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        """Set many keys at once."""
+        if len(keys) != len(values):
+            raise BadRecord(f"store {self.name!r}: set_many got {len(keys)} keys and {len(values)} values")
+        if set(map(type, keys)) <= {self._key_type} and set(map(type, values)) <= {self._value_type}:
+            self._hot.update(zip(keys, values, strict=True))
+            self._dirty.update(zip(keys, values, strict=True))
+        else:
+            for key, value in zip(keys, values, strict=True):
+                self[key] = value
+
+    def scan(self, start: Any = None, end: Any = None, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Keys and values from `start` up to but not including `end`, in key order, as of now."""
+        encode = self._codec.encode_key
+        first = None if start is None else encode(self._codec.fit_key(start))
+        last = None if end is None else encode(self._codec.fit_key(end))
+        return self._scan_raw(first, last, reverse)
+
+    def prefix(self, start: str | bytes, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Keys that begin with `start`, and their values, in key order."""
+        if self._key_type not in (str, bytes):
+            raise BadRecord(
+                f"store {self.name!r}: keys of type {self._key_type.__name__} have no prefix",
+                hint="Use scan(start, end).",
+            )
+        first = self._codec.encode_key(self._codec.fit_key(start))
+        return self._scan_raw(first, _after_prefix(first), reverse)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """All keys and values in key order."""
+        return self._scan_raw(None, None, False)
+
+    def keys(self) -> Iterator[Any]:
+        """All keys in their order."""
+        return (key for key, _ in self.items())
+
+    def values(self) -> Iterator[Any]:
+        """All values in the order of their keys."""
+        return (value for _, value in self.items())
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.keys()
+
+    # For the container.
+
+    @property
+    def dirty_count(self) -> int:
+        """How many keys changed since the last `take`."""
+        return len(self._dirty)
+
+    @property
+    def pending_count(self) -> int:
+        """How many keys are committed but not yet in RocksDB."""
+        return len(self._pending)
+
+    def take(self) -> Deltas:
+        """Begin a commit: everything changed so far, encoded. `settle` or `drop` must follow."""
+        if self._in_flight:
+            raise AssertionError(f"store {self.name!r}: a commit is under way")
+        taken, self._dirty = self._dirty, {}
+        self._in_flight = taken
+        try:
+            keys = list(map(self._codec.encode_key, taken))
+            values = self._packed(taken.values())
+        except (ValueError, struct.error) as error:
+            raise self._unencodable(taken) from error
+        self._has_deletions = False
+        self._in_flight_deltas = Deltas(keys, values)
+        if len(self._hot) > self._max_cached:
+            self._cold, self._hot = self._hot, {}
+        return self._in_flight_deltas
+
+    def settle(self) -> None:
+        """The commit that was begun is done."""
+        deltas = self._in_flight_deltas
+        self._pending.update(zip(deltas.keys, deltas.values, strict=True))
+        self._in_flight = {}
+        self._in_flight_deltas = Deltas([], [])
+
+    def drop(self) -> None:
+        """Forget everything that is not committed."""
+        for layer in (self._in_flight, self._dirty):
+            for key in layer:
+                self._hot.pop(key, None)
+                self._cold.pop(key, None)
+        self._dirty, self._in_flight, self._has_deletions = {}, {}, False
+        self._in_flight_deltas = Deltas([], [])
+
+    def write_pending(self, position: int, time_ms: int) -> None:
+        """Write what is committed to RocksDB, with the changelog position that it stands for."""
+        if self._pending:
+            self._backing.apply(self._pending, position, time_ms)
+            self._pending = {}
+
+    # Inside.
+
+    def _fit(self, key: Any, value: Any) -> tuple[Any, Any]:
+        """Key and value as they are kept, or BadRecord."""
+        if type(key) is not self._key_type:
+            key = self._codec.fit_key(key)
+        value = self._codec.fit_value(value)
+        return key, value if self._decode is None else self._codec.encode_value(value)
+
+    def _packed(self, held: Iterable[Any]) -> list[bytes | None]:
+        pack = self._pack
+        if self._has_deletions:
+            return [None if one is ABSENT else pack(one) for one in held]
+        return list(map(pack, held))
+
+    def _unencodable(self, taken: Mapping[Any, Any]) -> BadRecord:
+        """The first key or value that has no bytes, as an error."""
+        for key, held in taken.items():
+            for what, encode, one in (("key", self._codec.encode_key, key), ("value", self._pack, held)):
+                try:
+                    if one is not ABSENT:
+                        encode(one)
+                except (ValueError, struct.error) as error:
+                    shown = repr(one)[:60]
+                    return BadRecord(
+                        f"store {self.name!r}: the {what} {shown} cannot be kept: {error}",
+                        hint="Text must be whole characters; a whole number must fit into 64 bits.",
+                    )
+        return BadRecord(f"store {self.name!r}: a change cannot be encoded")
+
+    def _find(self, key: Any) -> Any:
+        """What the layers behind the cache hold for a key; it is in the cache then."""
+        held = self._known(key)
+        if held is None:
+            raw_key = self._codec.encode_key(self._codec.fit_key(key))
+            raw = self._pending.get(raw_key, ABSENT)
+            if raw is ABSENT:
+                raw = self._backing.get(raw_key)
+            held = ABSENT if raw is None else self._unpack(raw)  # type: ignore[arg-type]
+        self._remember(key, held)
+        return held
+
+    def _known(self, key: Any) -> Any:
+        for layer in (self._dirty, self._in_flight, self._cold):
+            held = layer.get(key)
+            if held is not None:
+                return held
+        return None
+
+    def _find_many(self, keys: Iterable[Any]) -> None:
+        """Bring keys into the cache with one question to RocksDB."""
+        asked: list[Any] = []
+        raw_keys: list[bytes] = []
+        for key in keys:
+            held = self._known(key)
+            if held is not None:
+                self._remember(key, held)
+                continue
+            raw_key = self._codec.encode_key(self._codec.fit_key(key))
+            raw = self._pending.get(raw_key, ABSENT)
+            if raw is ABSENT:
+                asked.append(key)
+                raw_keys.append(raw_key)
+            else:
+                self._remember(key, ABSENT if raw is None else self._unpack(raw))  # type: ignore[arg-type]
+        unpack = self._unpack
+        for key, answer in zip(asked, self._backing.get_many(raw_keys) if raw_keys else (), strict=True):
+            self._remember(key, ABSENT if answer is None else unpack(answer))
+
+    def _remember(self, key: Any, held: Any) -> None:
+        self._hot[key] = held
+        if len(self._hot) > self._max_cached:
+            self._cold, self._hot = self._hot, {key: held}
+
+    def _scan_raw(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
+        changed = self._changed_within(start, end)
+        order = sorted(changed, reverse=reverse)
+        decode_key, decode_value = self._codec.decode_key, self._codec.decode_value
+        for key, value in _merge(self._backing.scan(start, end, reverse), order, changed, reverse):
+            yield decode_key(key), decode_value(value)
+
+    def _changed_within(self, start: bytes | None, end: bytes | None) -> dict[bytes, bytes | None]:
+        """Everything that RocksDB does not have yet, by encoded key."""
+        encode, pack = self._codec.encode_key, self._pack
+        changed = dict(self._pending)
+        for layer in (self._in_flight, self._dirty):
+            for key, held in layer.items():
+                changed[encode(key)] = None if held is ABSENT else pack(held)
+        return {
+            key: value
+            for key, value in changed.items()
+            if (start is None or key >= start) and (end is None or key < end)
+        }
+
+
+def _merge(
+    stored: Iterator[tuple[bytes, bytes]],
+    order: Sequence[bytes],
+    changed: Mapping[bytes, bytes | None],
+    reverse: bool,
+) -> Iterator[tuple[bytes, bytes]]:
+    """What is stored with what has changed laid over it, in key order."""
+    coming = iter(order)
+    change = next(coming, None)
+    for key, value in stored:
+        while change is not None and (change > key if reverse else change < key):
+            new = changed[change]
+            if new is not None:
+                yield change, new
+            change = next(coming, None)
+        if key not in changed:
+            yield key, value
+    while change is not None:
+        new = changed[change]
+        if new is not None:
+            yield change, new
+        change = next(coming, None)
+
+
+def _after_prefix(prefix: bytes) -> bytes | None:
+    """The first key behind all that begin with `prefix`; None if there is none."""
+    cut = prefix.rstrip(b"\xff")
+    return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+
+
+def _same(value: Any) -> Any:
+    return value

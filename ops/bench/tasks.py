@@ -1,0 +1,125 @@
+"""The task engine against Kafka Streams and Quix Streams: the same job, the same feed, in the same run.
+
+Every system is a job in processes of its own, measured from outside. A round runs each of them once, in
+turns, and every other round in the opposite order, so that a machine that slows down favours none. The median
+of the rounds counts. Run `python -m ops.bench.tasks --help`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ops.bench.tasks_findings import KAFKA_STREAMS, OURS, OURS_BY_BATCH, QUIX, Finding, Run, findings
+from ops.bench.tasks_latency import measure_latency
+from ops.bench.tasks_ours import BY_BATCH, BY_RECORD, Ours
+from ops.bench.tasks_restore import measure_restore
+from ops.bench.tasks_stage import NOISY, Stage, open_stage
+from ops.bench.tasks_systems import AT_LEAST_ONCE, EXACTLY_ONCE, System, kafka_streams, quix
+from ops.bench.tasks_throughput import measure_throughput
+
+SYSTEMS: dict[str, Callable[[Stage], System]] = {
+    OURS: lambda stage: Ours(OURS, stage, BY_RECORD),
+    OURS_BY_BATCH: lambda stage: Ours(OURS_BY_BATCH, stage, BY_BATCH),
+    KAFKA_STREAMS: kafka_streams,
+    QUIX: quix,
+}
+WORKS = ("throughput", "latency", "restore")
+GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE)
+SLOW = {QUIX}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be measured."""
+
+    works: Sequence[str] = WORKS
+    systems: Sequence[str] = tuple(SYSTEMS)
+    guarantees: Sequence[str] = GUARANTEES
+    rounds: int = 3
+    records: int = 5_000_000
+    slow_records: int = 300_000
+    keys: int = 100_000
+    per_s: int = 1_000
+    window_s: int = 10
+    restored_keys: int = 1_000_000
+    two_workers: bool = True
+
+
+def measure_tasks(
+    plan: Plan, say: Callable[[str], None], report: Callable[[Run], None]
+) -> tuple[list[Run], list[Finding]]:
+    """Carry out the plan on a temporary stack; `report` hears of every run as it ends."""
+    runs: list[Run] = []
+    with open_stage(say) as stage:
+        systems = [SYSTEMS[name](stage) for name in plan.systems]
+        for run in _runs(plan, stage, systems):
+            report(run)
+            runs.append(run)
+    noisy = sum(run.other_load > NOISY for run in runs)
+    if noisy:
+        say(f"others used more than {NOISY:.0%} of this machine in {noisy} of {len(runs)} runs")
+    return runs, findings(runs)
+
+
+def _runs(plan: Plan, stage: Stage, systems: Sequence[System]) -> Iterator[Run]:
+    if "throughput" in plan.works:
+        yield from _throughput_runs(plan, stage, systems)
+    # Batches are for throughput alone.
+    systems = [system for system in systems if system.name != OURS_BY_BATCH]
+    for guarantee in plan.guarantees if "latency" in plan.works else ():
+        for system in systems:
+            stage.say(f"latency of {system.name}, {guarantee}")
+            yield from measure_latency(
+                stage, system, guarantee, per_s=plan.per_s, window_s=plan.window_s, windows=plan.rounds
+            )
+    for system in systems if "restore" in plan.works else ():
+        stage.say(f"restore of {system.name}")
+        yield from measure_restore(
+            stage, system, plan.guarantees[0], keys=plan.restored_keys, rounds=plan.rounds
+        )
+
+
+def _throughput_runs(plan: Plan, stage: Stage, systems: Sequence[System]) -> Iterator[Run]:
+    turns = [(system, guarantee, 1) for guarantee in plan.guarantees for system in systems]
+    if plan.two_workers:
+        turns += [(system, plan.guarantees[0], 2) for system in systems if system.name == OURS]
+    for number in range(plan.rounds):
+        for system, guarantee, workers in turns if number % 2 == 0 else reversed(turns):
+            stage.say(f"round {number + 1}: throughput of {system.name}, {guarantee}, workers: {workers}")
+            records = plan.slow_records if system.name in SLOW else plan.records
+            yield measure_throughput(
+                stage, system, guarantee, records=records, keys=plan.keys, workers=workers
+            )
+
+
+def main(words: Sequence[str]) -> None:
+    """One JSON line for each run, then one for each finding."""
+    parser = argparse.ArgumentParser(prog="python -m ops.bench.tasks", description=__doc__)
+    usual = Plan()
+    parser.add_argument("--works", nargs="+", choices=WORKS, default=usual.works)
+    parser.add_argument("--systems", nargs="+", choices=tuple(SYSTEMS), default=usual.systems)
+    parser.add_argument("--guarantees", nargs="+", choices=GUARANTEES, default=usual.guarantees)
+    for name in ("rounds", "records", "slow_records", "keys", "per_s", "window_s", "restored_keys"):
+        option = "--" + name.replace("_", "-")
+        parser.add_argument(option, type=int, default=getattr(usual, name))
+    given = parser.parse_args(words)
+
+    def report(run: Run) -> None:
+        print(json.dumps(run.as_json()), flush=True)
+
+    def note(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    runs, found = measure_tasks(Plan(**vars(given)), note, report)
+    for finding in found:
+        print(json.dumps(finding.as_json()), flush=True)
+    if not all(run.right for run in runs):
+        sys.exit("some runs lost or doubled records: their figures mean nothing")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

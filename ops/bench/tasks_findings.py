@@ -1,0 +1,182 @@
+"""From runs to findings: medians over the rounds, and how many times better ours is than a peer."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from ops.bench.tasks_latency import Latency
+from ops.bench.tasks_restore import Restore
+from ops.bench.tasks_systems import AT_LEAST_ONCE, EXACTLY_ONCE
+from ops.bench.tasks_throughput import Throughput
+
+OURS = "ours"
+OURS_BY_BATCH = "ours-batch"
+KAFKA_STREAMS = "kafka-streams"
+QUIX = "quix"
+
+Run = Throughput | Latency | Restore
+_AnyRun = TypeVar("_AnyRun", Throughput, Latency, Restore)
+
+# The least that we accept: how many times better than the peer, in rate or in time.
+_THROUGHPUT_BARS = {
+    (OURS, KAFKA_STREAMS): 1.3,
+    (OURS, QUIX): 6.0,
+    (OURS_BY_BATCH, KAFKA_STREAMS): 2.5,
+    (OURS_BY_BATCH, QUIX): None,
+}
+_RESTORE_BARS = {KAFKA_STREAMS: 1.0, QUIX: 6.0}
+_LATENCY_LIMITS_MS = {
+    (EXACTLY_ONCE, "p50_ms"): 35.0,
+    (EXACTLY_ONCE, "p99_ms"): 90.0,
+    (AT_LEAST_ONCE, "p50_ms"): 5.0,
+    (AT_LEAST_ONCE, "p99_ms"): 25.0,
+}
+_TWO_WORKERS_RATE_BAR = 1.3
+_TWO_WORKERS_CPU_BAR = 0.85
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A figure of ours beside another one; `ratio` says how many times better ours is."""
+
+    name: str
+    ours: float
+    other: float
+    unit: str
+    against: str
+    ratio: float
+    bar: float | None
+
+    @property
+    def passes(self) -> bool:
+        return self.bar is None or self.ratio >= self.bar
+
+    def as_row(self) -> list[str]:
+        bar = "" if self.bar is None else f"{self.bar:.2f}"
+        return [
+            self.name,
+            _shown(self.ours),
+            _shown(self.other),
+            self.unit,
+            f"{self.ratio:.2f}",
+            bar,
+            self.against,
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "finding": self.name,
+            "ours": round(self.ours, 3),
+            "other": round(self.other, 3),
+            "unit": self.unit,
+            "against": self.against,
+            "ratio": round(self.ratio, 3),
+            "bar": self.bar,
+            "passes": self.passes,
+        }
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+
+
+def findings(runs: Sequence[Run]) -> list[Finding]:
+    """All that the runs have to say; nothing about systems that did not run."""
+    throughput = [run for run in runs if isinstance(run, Throughput)]
+    latency = [run for run in runs if isinstance(run, Latency)]
+    restore = [run for run in runs if isinstance(run, Restore)]
+    return [*_throughput(throughput), *_two_workers(throughput), *_latency(latency), *_restore(restore)]
+
+
+def _throughput(runs: Sequence[Throughput]) -> Iterator[Finding]:
+    for guarantee in _guarantees(runs):
+        alike = [run for run in runs if run.guarantee == guarantee and run.workers == 1]
+        for (mine, peer), bar in _THROUGHPUT_BARS.items():
+            ours, theirs = _of(alike, mine), _of(alike, peer)
+            between = _Between(f"{guarantee}, {mine}", "records/s", peer)
+            yield from between.higher("rate", _rates(ours), _rates(theirs), bar)
+            halves = [run.second_half_per_s for run in ours], [run.second_half_per_s for run in theirs]
+            yield from between.higher("second half", *halves, bar)
+            yield from between.higher("per CPU second", _per_cpu(ours), _per_cpu(theirs), None)
+
+
+def _two_workers(runs: Sequence[Throughput]) -> Iterator[Finding]:
+    for guarantee in _guarantees(runs):
+        ours = [run for run in runs if run.guarantee == guarantee and run.system == OURS]
+        one, two = [run for run in ours if run.workers == 1], [run for run in ours if run.workers == 2]
+        between = _Between(f"{guarantee}, two containers", "records/s", "one container")
+        yield from between.higher("rate", _rates(two), _rates(one), _TWO_WORKERS_RATE_BAR)
+        yield from between.higher("per CPU second", _per_cpu(two), _per_cpu(one), _TWO_WORKERS_CPU_BAR)
+
+
+def _latency(runs: Sequence[Latency]) -> Iterator[Finding]:
+    for guarantee in _guarantees(runs):
+        alike = [run for run in runs if run.guarantee == guarantee]
+        ours = _of(alike, OURS)
+        for place in ("p50_ms", "p99_ms"):
+            mine = [getattr(run, place) for run in ours]
+            for peer in (KAFKA_STREAMS, QUIX):
+                bar = 1.0 if peer == KAFKA_STREAMS and guarantee == EXACTLY_ONCE else None
+                theirs = [getattr(run, place) for run in _of(alike, peer)]
+                yield from _Between(f"latency, {guarantee}", "ms", peer).lower(place, mine, theirs, bar)
+            limit = [_LATENCY_LIMITS_MS[guarantee, place]]
+            yield from _Between(f"latency, {guarantee}", "ms", "the limit").lower(place, mine, limit, 1.0)
+
+
+def _restore(runs: Sequence[Restore]) -> Iterator[Finding]:
+    for guarantee in _guarantees(runs):
+        alike = [run for run in runs if run.guarantee == guarantee]
+        ours = _of(alike, OURS)
+        for peer, bar in _RESTORE_BARS.items():
+            theirs = _of(alike, peer)
+            times_s = [run.first_output_s for run in ours], [run.first_output_s for run in theirs]
+            head = f"restore, {guarantee}"
+            yield from _Between(head, "s", peer).lower("to the first output", *times_s, bar)
+            yield from _Between(head, "keys/s", peer).higher("alone", _keys(ours), _keys(theirs), None)
+
+
+@dataclass(frozen=True)
+class _Between:
+    """Makes findings of the medians of ours and of another; none where one of them did not run."""
+
+    head: str
+    unit: str
+    against: str
+
+    def higher(
+        self, name: str, ours: Sequence[float], others: Sequence[float], bar: float | None
+    ) -> Iterator[Finding]:
+        """More is better."""
+        if ours and others:
+            mine, other = statistics.median(ours), statistics.median(others)
+            yield Finding(f"{self.head}: {name}", mine, other, self.unit, self.against, mine / other, bar)
+
+    def lower(
+        self, name: str, ours: Sequence[float], others: Sequence[float], bar: float | None
+    ) -> Iterator[Finding]:
+        """Less is better."""
+        for found in self.higher(name, ours, others, bar):
+            yield replace(found, ratio=found.other / found.ours)
+
+
+def _guarantees(runs: Sequence[Run]) -> list[str]:
+    return list(dict.fromkeys(run.guarantee for run in runs))
+
+
+def _of(runs: Sequence[_AnyRun], system: str) -> list[_AnyRun]:
+    return [run for run in runs if run.system == system]
+
+
+def _rates(runs: Sequence[Throughput]) -> list[float]:
+    return [run.rate_per_s for run in runs]
+
+
+def _per_cpu(runs: Sequence[Throughput]) -> list[float]:
+    return [run.per_cpu_s for run in runs]
+
+
+def _keys(runs: Sequence[Restore]) -> list[float]:
+    return [run.keys_per_s for run in runs if run.keys_per_s]

@@ -1,0 +1,191 @@
+"""L1: how long a record takes from just before it is sent until a careful reader sees its answer.
+
+Records come at a steady rate from a process of their own. The k-th record of a user is answered by the first
+output with a count of k or more.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+from ops.bench.tasks_load import Encoded, encode_views, random_users
+from ops.bench.tasks_outputs import committed_consumer, count_of, output_schema
+from ops.bench.tasks_stage import PARTITIONS, OtherLoad, Stage
+from ops.bench.tasks_systems import EXACTLY_ONCE, Running, System, Task, task_name
+
+COMMIT_MS = {EXACTLY_ONCE: 50}
+"""Commits under exactly-once; answers are not seen before. Else as in throughput."""
+
+_OTHER_COMMIT_MS = 100
+_KEYS = 100_000
+_WARM_RECORDS = 10_000
+_WARM_LIMIT_S = 180.0
+_LAST_ANSWER_S = 10.0
+
+Sent = list[tuple[str, float]]
+Answers = Mapping[str, Sequence[tuple[int, float]]]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """One window of one system, in milliseconds."""
+
+    system: str
+    guarantee: str
+    sent: int
+    answered: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+    other_load: float
+
+    @property
+    def right(self) -> bool:
+        return self.answered == self.sent
+
+    def as_json(self) -> dict[str, Any]:
+        rounded = {
+            name: round(value, 2) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
+        return {"figure": "latency", **rounded, "right": self.right}
+
+
+def latencies_ms(sent: Sent, answers: Answers) -> list[float]:
+    """The time of each answered record, in order of length."""
+    seen: dict[str, int] = {}
+    found = []
+    for user, sent_s in sent:
+        seen[user] = number = seen.get(user, 0) + 1
+        times_s = [at_s for count, at_s in answers.get(user, ()) if count >= number]
+        if times_s:
+            found.append((min(times_s) - sent_s) * 1000)
+    return sorted(found)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value that this share of all values does not exceed."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def measure_latency(
+    stage: Stage, system: System, guarantee: str, *, per_s: int, window_s: int, windows: int
+) -> Iterator[Latency]:
+    """Start a system on an empty feed, warm it up, and measure a few windows of steady load."""
+    name = task_name("l1", system)
+    source = f"{name}-in"
+    stage.add_source(source)
+    task = Task(name, source, guarantee, commit_ms=COMMIT_MS.get(guarantee, _OTHER_COMMIT_MS), latency=True)
+    output = system.make_output(task)
+    consumer = committed_consumer(stage)
+    consumer.assign([TopicPartition(output, number, 0) for number in range(PARTITIONS)])
+    running = system.start(task)
+    try:
+        _warm_up(stage, task, consumer, running, per_s)
+        for window in range(windows):
+            users = [f"w{window}-{user}" for user in random_users(per_s * window_s, _KEYS, seed=window)]
+            views = encode_views(stage.stack, source, users)
+            stage.settle()
+            yield _measure_window(stage, task, consumer, views, system=system.name, per_s=per_s)
+    finally:
+        running.stop()
+        consumer.close()
+        system.remove(task)
+        stage.remove_feed(source)
+
+
+def _warm_up(stage: Stage, task: Task, consumer: Consumer, running: Running, per_s: int) -> None:
+    """Send records until answers flow, and then some more for the compilers of the peers."""
+    address = stage.stack.access.bootstrap, stage.stack.topic_of(task.source)
+    views = encode_views(
+        stage.stack, task.source, [f"warm-{number % 100}" for number in range(_WARM_RECORDS)]
+    )
+    first = Encoded(views.keys[:100], views.payloads[:100])
+    deadline = time.monotonic() + _WARM_LIMIT_S
+    sent = answered = 0
+    while answered == 0:
+        if time.monotonic() > deadline or not running.is_alive():
+            raise TimeoutError(f"{task.name} does not answer, or has ended")
+        send_steadily(*address, first, per_s)
+        sent += len(first)
+        answered += _drain(consumer, 0.5)
+    send_steadily(*address, views, per_s)
+    sent += len(views)
+    while answered < sent and time.monotonic() < deadline:
+        answered += _drain(consumer, 0.5)
+
+
+def _drain(consumer: Consumer, wait_s: float) -> int:
+    return sum(message.error() is None for message in consumer.consume(1000, wait_s))
+
+
+def _measure_window(
+    stage: Stage, task: Task, consumer: Consumer, views: Encoded, *, system: str, per_s: int
+) -> Latency:
+    load = OtherLoad(stage)
+    spawning = multiprocessing.get_context("spawn")
+    mine, theirs = spawning.Pipe(duplex=False)
+    address = stage.stack.access.bootstrap, stage.stack.topic_of(task.source)
+    sender = spawning.Process(target=_send_and_report, args=(theirs, *address, views, per_s))
+    sender.start()
+    received: list[tuple[Message, float]] = []
+    last_s = time.time() + len(views) / per_s + _LAST_ANSWER_S
+    while len(received) < len(views) and time.time() - last_s < _LAST_ANSWER_S:
+        # One at a time: `consume` would wait for more before it hands out what is there.
+        message = consumer.poll(0.05)
+        if message is not None and message.error() is None:
+            last_s = time.time()
+            received.append((message, last_s))
+    other_load = load.share()
+    sent: Sent = mine.recv()
+    sender.join()
+    schema = output_schema(stage)
+    answers: dict[str, list[tuple[int, float]]] = {}
+    for message, at_s in received:
+        user, count = count_of(message, schema)
+        answers.setdefault(user, []).append((count, at_s))
+    ordered = latencies_ms(sent, answers)
+    if not ordered:
+        raise TimeoutError(f"{task.name} has answered nothing")
+    return Latency(
+        system=system,
+        guarantee=task.guarantee,
+        sent=len(sent),
+        answered=len(ordered),
+        p50_ms=percentile(ordered, 0.5),
+        p95_ms=percentile(ordered, 0.95),
+        p99_ms=percentile(ordered, 0.99),
+        max_ms=ordered[-1],
+        other_load=other_load,
+    )
+
+
+def _send_and_report(pipe: Any, bootstrap: str, topic: str, views: Encoded, per_s: int) -> None:
+    times_s = send_steadily(bootstrap, topic, views, per_s)
+    pipe.send([(key.decode(), at_s) for key, at_s in zip(views.keys, times_s, strict=True)])
+
+
+def send_steadily(bootstrap: str, topic: str, views: Encoded, per_s: int) -> list[float]:
+    """Send records at a steady rate; the moment just before each was handed to the client."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 0, "partitioner": "murmur2_random", "acks": "all"}
+    )
+    producer.list_topics(topic, timeout=10)
+    begun_s = time.time() + 0.2
+    times_s = []
+    for number, (key, payload) in enumerate(zip(views.keys, views.payloads, strict=True)):
+        early_s = begun_s + number / per_s - time.time()
+        if early_s > 0:
+            time.sleep(early_s)
+        times_s.append(time.time())
+        producer.produce(topic, payload, key)
+        producer.poll(0)
+    producer.flush()
+    return times_s

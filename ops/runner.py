@@ -1,0 +1,91 @@
+"""Runs a runner of one stack in the foreground: `python -m ops.runner --config FILE`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from ops.cluster.files import write_atomically
+from ops.cluster.java import find_java
+from ops.cluster.layout import Layout
+from ops.cluster.logfile import log_to
+from ops.cluster.logging_conf import log4j_properties
+from ops.cluster.place import add_place, settings_of
+from ops.cluster.processes import mark
+from ops.cluster.runner_node import JVM, NAME, alive_file
+from stack.connection import Stack
+from stack.errors import FeedstackError, Unavailable
+from stack.runtime.runner import Runner
+from stack.runtime.spark_conf import SparkPlace
+from stack.runtime.spark_containers import SparkContainers
+from stack.settings import Settings
+
+_ENDPOINTS_LIMIT_S = 30.0
+
+
+def main(arguments: list[str]) -> int:
+    """Run until told to stop; a fault is one line on standard error."""
+    parser = argparse.ArgumentParser(prog="python -m ops.runner")
+    add_place(parser)
+    options, _ = parser.parse_known_args(arguments)
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGINT, _leave)
+    try:
+        settings = settings_of(options)
+        layout = Layout(settings.data)
+        log_to(layout.logs / "runner.log", logging.INFO, 10 << 20)
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        return _run(settings, layout)
+    except FeedstackError as error:
+        sys.stderr.write(f"feedstack: {error.message}. {error.hint}\n")
+        return 1
+
+
+def _run(settings: Settings, layout: Layout) -> int:
+    java = find_java(settings.embedded.java)
+    os.environ["JAVA_HOME"] = str(Path(java.command).resolve().parents[1])
+    with (
+        (layout.logs / "spark.out").open("ab") as output,
+        contextlib.closing(_containers(settings, layout, output.fileno())) as containers,
+        _connected(settings) as stack,
+    ):
+        runner = Runner(stack, containers, alive_file(layout))
+        signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+        signal.signal(signal.SIGINT, lambda *_: runner.stop())
+        runner.run()
+    return 0
+
+
+def _containers(settings: Settings, layout: Layout, output: int) -> SparkContainers:
+    conf = layout.conf / NAME / "log4j2.properties"
+    write_atomically(conf, log4j_properties(layout.logs / "spark.log", "warn", {}))
+    folder = layout.temporary(NAME) / f"spark-{os.getpid()}"
+    place = SparkPlace(folder, conf, (mark(layout.data, JVM),))
+    return SparkContainers(settings.spark_master, settings.name, place, output)
+
+
+def _connected(settings: Settings) -> Stack:
+    """The supervisor writes the addresses down right after it has started its children."""
+    deadline = time.monotonic() + _ENDPOINTS_LIMIT_S
+    while True:
+        try:
+            return Stack.connect(settings)
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _leave(*_: object) -> None:
+    """Told to stop before the runner is there."""
+    raise SystemExit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,201 @@
+"""Deploys a job: looks at its folder and at what exists, refuses or makes it so.
+
+Everything before the entry in the jobs feed is harmless if it stays: topics, schemas and code that nobody
+uses yet. The entry is written last and is what makes the job run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stack.connection import Stack
+from stack.deploy.checks import Facts, find_faults
+from stack.deploy.code import PIECE_BYTES, CodeFeed, code_feed, now_ms
+from stack.deploy.inspect import Declared, inspect
+from stack.deploy.jobs import JobsFeed, jobs_feed
+from stack.deploy.pack import Packed, pack, read_files
+from stack.deploy.requirements import install
+from stack.deploy.settings import JobFile, read_job_file, stores_of
+from stack.deploy.topics import changelog_plan, checkpoints_plan, ensure_topics, logs_plan
+from stack.deploy.unpack import unpack
+from stack.errors import LostOwnership
+from stack.feeds.avro.schema import parse_avro
+from stack.feeds.registry.compatibility import Level
+from stack.feeds.registry.decisions import find_subject_breaks
+from stack.model.feed import value_subject
+from stack.model.job import CodePlace, Desired, JobEntry, JobSpec, StoreSpec, changelog_name
+from stack.model.tables import refuse_faults
+
+_HINT = "Nothing was changed. Correct them and deploy again; docs/jobs.md tells more."
+_NOWHERE = CodePlace("", 0, 0, 0)
+_SPARE_RECORDS = 64
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What a deploy came to: the entry that was written, and the one that stood there."""
+
+    entry: JobEntry
+    before: JobEntry | None
+
+    @property
+    def is_same(self) -> bool:
+        """Whether version and settings are those that stood there already."""
+        return self.before is not None and _is_same(self.before.spec, self.entry.spec)
+
+
+def deploy(stack: Stack, folder: Path, note: Note = lambda _: None) -> Deployed:
+    """Check the job in a folder and put it into the jobs feed; a runner does the rest.
+
+    BadConfig tells everything that speaks against it, and nothing was changed then.
+    """
+    file = read_job_file(folder)
+    packed = _packed(stack, folder, note)
+    note("importing the code in a process of its own")
+    declared = _declared(packed)
+    jobs = jobs_feed(stack)
+    spec = _checked(stack, jobs, declared, file, packed)
+    note("making changelogs and storing the code")
+    _prepare(stack, jobs, spec)
+    deployed = _write(jobs, code_feed(stack), spec, packed)
+    # Only now every entry is there to be seen: of two deploys at a time, the later sees both.
+    entries = jobs.look()[0]
+    ensure_topics(stack.admin, [checkpoints_plan(stack.settings.name, _horizons(entries.values()))])
+    _sweep(jobs, code_feed(stack))
+    return deployed
+
+
+def _packed(stack: Stack, folder: Path, note: Note) -> Packed:
+    files = read_files(folder)
+    return pack(files, install(files, stack.settings.data / "packages", note))
+
+
+def _declared(packed: Packed) -> Declared:
+    """What is looked at is what will be shipped, not the folder that it came from."""
+    with tempfile.TemporaryDirectory(prefix="feedstack-job-") as folder:
+        unpack(packed.data, Path(folder))
+        return inspect(Path(folder))
+
+
+def _checked(stack: Stack, jobs: JobsFeed, declared: Declared, file: JobFile, packed: Packed) -> JobSpec:
+    """The spec, all but the place of its code; BadConfig with everything that speaks against it."""
+    stores, faults = stores_of(file, declared.store_names)
+    facts = gather_facts(stack, jobs, declared, file, stores)
+    refuse_faults(f"job {declared.name!r}", [*faults, *find_faults(facts)], _HINT)
+    return JobSpec(
+        name=declared.name,
+        version=packed.version,
+        inputs=declared.inputs,
+        outputs=facts.outputs,
+        stores=stores,
+        settings=file.settings,
+        partitions=facts.task_count or 0,
+        code=_NOWHERE,
+        deployed_at_ms=now_ms(),
+    )
+
+
+def gather_facts(
+    stack: Stack, jobs: JobsFeed, declared: Declared, file: JobFile, stores: tuple[StoreSpec, ...]
+) -> Facts:
+    """Look at everything that a deploy of this job depends on."""
+    feeds = stack.catalogue.feeds()
+    state = stack.registry.state()
+    topics = {stack.topic_of(name, spec.version): name for name, spec in feeds.items()}
+    changelogs = {changelog_name(stack.settings.name, declared.name, one.name): one.name for one in stores}
+    found = stack.admin.describe([*topics, *changelogs])
+    return Facts(
+        job=declared,
+        settings=file.settings,
+        stores=stores,
+        feeds=feeds,
+        partitions={topics[name]: about.partitions for name, about in found.items() if name in topics},
+        schemas={name for name in feeds if state.versions_of(value_subject(name))},
+        others={name: one.spec for name, one in jobs.look()[0].items() if name != declared.name},
+        running=jobs.confirmed(declared.name),
+        changelogs={
+            changelogs[name]: about.partitions for name, about in found.items() if name in changelogs
+        },
+        breaks={
+            changelogs[topic]: find_subject_breaks(
+                state, value_subject(topic), parse_avro(store.schema), Level.BACKWARD_TRANSITIVE
+            )
+            for topic, store in zip(changelogs, stores, strict=True)
+            if store.schema is not None
+        },
+    )
+
+
+def _prepare(stack: Stack, jobs: JobsFeed, spec: JobSpec) -> None:
+    """Make what the job needs to run; all of it may be made twice."""
+    name = stack.settings.name
+    horizons = [spec.settings.horizon_ms, *_horizons(jobs.look()[0].values())]
+    ensure_topics(
+        stack.admin, [*(changelog_plan(name, spec, one.name) for one in spec.stores), logs_plan(name)]
+    )
+    ensure_topics(stack.admin, [checkpoints_plan(name, horizons)], only_longer=True)
+    for store in spec.stores:
+        if store.schema is not None:
+            subject = value_subject(changelog_name(name, spec.name, store.name))
+            stack.registry.set_level(subject, Level.BACKWARD_TRANSITIVE)
+            stack.registry.register(subject, parse_avro(store.schema))
+
+
+def _write(jobs: JobsFeed, codes: CodeFeed, spec: JobSpec, packed: Packed) -> Deployed:
+    """Store the code, unless an entry names the same, and write the entry."""
+    entries = jobs.look()[0]
+    known = _place_of(packed.sha256, entries.values())
+    entry = _put(jobs, replace(spec, code=known or codes.store(packed.data)))
+    if known is not None and not codes.still_holds(known):
+        # Somebody dropped the last entry that named it, and swept it, before ours was there.
+        entry = _put(jobs, replace(spec, code=codes.store(packed.data)))
+    return Deployed(entry, entries.get(spec.name))
+
+
+def _put(jobs: JobsFeed, spec: JobSpec) -> JobEntry:
+    entry = jobs.update(spec.name, lambda before: next_entry(before, spec))
+    if entry is None:
+        raise LostOwnership(f"job {spec.name!r} was removed by someone while it was deployed")
+    return entry
+
+
+def next_entry(before: JobEntry | None, spec: JobSpec) -> JobEntry:
+    """The entry that makes a version run. What comes back if it fails is the last one that has committed."""
+    if before is None:
+        return JobEntry(spec, try_number=1)
+    tries = before.try_number + 1
+    if _is_same(before.spec, spec):
+        same = replace(before.spec, code=spec.code)
+        return replace(before, spec=same, desired=Desired.RUNNING, rolled_back=None, try_number=tries)
+    previous = before.spec if before.confirmed else before.previous
+    return JobEntry(spec, previous=previous, try_number=tries)
+
+
+def _is_same(one: JobSpec, other: JobSpec) -> bool:
+    return replace(one, code=other.code, deployed_at_ms=other.deployed_at_ms) == other
+
+
+def _place_of(sha256: str, entries: Iterable[JobEntry]) -> CodePlace | None:
+    return next((place for place in _places(entries) if place.sha256 == sha256), None)
+
+
+def _places(entries: Iterable[JobEntry]) -> list[CodePlace]:
+    specs = (spec for one in entries for spec in (one.spec, one.previous) if spec is not None)
+    return [spec.code for spec in specs]
+
+
+def _horizons(entries: Iterable[JobEntry]) -> list[int]:
+    specs = (spec for one in entries for spec in (one.spec, one.previous) if spec is not None)
+    return [spec.settings.horizon_ms for spec in specs]
+
+
+def _sweep(jobs: JobsFeed, codes: CodeFeed) -> None:
+    """Drop code that no job names. Reading all of it has a price: only where much of it must be old."""
+    entries, unreadable = jobs.look()
+    pieces = sum(-(-place.size_bytes // PIECE_BYTES) for place in _places(entries.values()))
+    if not unreadable and codes.record_count() > 2 * pieces + _SPARE_RECORDS:
+        codes.sweep(lambda: _places(jobs.look()[0].values()))

@@ -1,0 +1,143 @@
+"""What a person asks of a deployed job: pause, resume, drain, scale, remove. Each writes the entry."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from stack.connection import Stack
+from stack.deploy.jobs import JobsFeed, jobs_feed
+from stack.deploy.watch import View
+from stack.errors import BadInput, NotFound
+from stack.kafka.writer import LogWriter
+from stack.model.checkpoint import checkpoint_key
+from stack.model.feed import value_subject
+from stack.model.fleet import JobState
+from stack.model.job import Desired, JobEntry, changelog_name, transactional_id
+from stack.model.plan import tasks_of
+from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
+from stack.zookeeper.fleet import FleetNodes, FleetSession
+
+
+@dataclass(frozen=True)
+class JobWatch:
+    """Looks at jobs, in the jobs feed and in ZooKeeper."""
+
+    jobs: JobsFeed
+    nodes: FleetNodes
+
+    def look(self, name: str) -> View:
+        """What is seen of a job now."""
+        job = self.nodes.job(name)
+        return View(self.jobs.find(name), job.status(), job.reports(), len(self.nodes.runners()))
+
+
+@contextlib.contextmanager
+def watch_jobs(stack: Stack) -> Iterator[JobWatch]:
+    """A look at the jobs of a stack, for the block."""
+    with FleetSession(stack.endpoints.zookeeper) as session:
+        session.start()
+        yield JobWatch(jobs_feed(stack), FleetNodes(session, stack.settings.name))
+
+
+def ask(jobs: JobsFeed, name: str, desired: Desired) -> tuple[JobEntry, bool]:
+    """Ask a job to pause or drain; answers its entry, and whether that was news."""
+    entry = jobs.get(name)
+    if entry.desired is desired:
+        return entry, False
+    return _asked(jobs, name, desired), True
+
+
+def resume(jobs: JobsFeed, name: str, view: View) -> tuple[JobEntry, bool]:
+    """Let a paused or drained job run, and a failed one try again; answers whether there was a need."""
+    entry = jobs.get(name)
+    failed = view.status is not None and view.status.state is JobState.FAILED
+    if entry.desired is Desired.RUNNING and not failed:
+        return entry, False
+    return _asked(jobs, name, Desired.RUNNING), True
+
+
+def _asked(jobs: JobsFeed, name: str, desired: Desired) -> JobEntry:
+    """The number of the try tells what a runner says of this from what it said before."""
+    return _changed(jobs, name, lambda one: replace(one, desired=desired, try_number=one.try_number + 1))
+
+
+def scale(jobs: JobsFeed, name: str, containers: int) -> tuple[JobEntry, bool]:
+    """Run a job in so many containers; answers whether that was news."""
+    entry = jobs.get(name)
+    if containers > entry.spec.partitions:
+        raise BadInput(
+            f"job {name!r} has {entry.spec.partitions} tasks, one per partition of its inputs: "
+            f"of {containers} containers some would have none",
+            hint=f"Scale it to {entry.spec.partitions} at most.",
+        )
+    if entry.spec.settings.containers == containers:
+        return entry, False
+
+    def change(one: JobEntry) -> JobEntry:
+        return replace(
+            one, spec=replace(one.spec, settings=replace(one.spec.settings, containers=containers))
+        )
+
+    return _changed(jobs, name, change), True
+
+
+def _changed(jobs: JobsFeed, name: str, change: Callable[[JobEntry], JobEntry]) -> JobEntry:
+    entry = jobs.update(name, lambda one: None if one is None else change(one))
+    if entry is None:
+        raise NotFound(f"job {name!r} was removed by someone just now")
+    return entry
+
+
+def refuse_running(view: View, name: str) -> None:
+    """A job that works is not removed by a slip of the finger."""
+    if view.reports and view.entry is not None and view.entry.desired is Desired.RUNNING:
+        raise BadInput(
+            f"job {name!r} is running: it would be stopped for good",
+            hint=f"Say --yes to remove it all the same, or first `stack jobs drain {name}`.",
+        )
+
+
+def remove_state(stack: Stack, jobs: JobsFeed, name: str) -> tuple[str, ...]:
+    """Delete what a removed job has kept: changelogs, checkpoints, schemas and local files.
+
+    To be called when its containers are gone; one that hangs somewhere is fenced first. Answers the
+    changelogs that were deleted.
+    """
+    left = jobs.left(name)
+    specs = [] if left is None else [one for one in (left.spec, left.previous) if one is not None]
+    _fence(stack, name, max((one.settings.containers for one in specs), default=0))
+    first, last = changelog_name(stack.settings.name, name, "|").split("|")
+    changelogs = sorted(
+        topic for topic in stack.admin.topic_names() if topic.startswith(first) and topic.endswith(last)
+    )
+    counts = [about.partitions for about in stack.admin.describe(changelogs).values()]
+    _delete_checkpoints(stack, name, max([*counts, *(one.partitions for one in specs)], default=0))
+    stack.admin.delete(changelogs)
+    _forget_schemas(stack, changelogs)
+    shutil.rmtree(stack.settings.data / "state" / name, ignore_errors=True)
+    jobs.forget(name)
+    return tuple(changelogs)
+
+
+def _fence(stack: Stack, name: str, slots: int) -> None:
+    for slot in range(slots):
+        with LogWriter(stack.access, transactional_id(stack.settings.name, name, slot)) as writer:
+            writer.init_transactions()
+
+
+def _forget_schemas(stack: Stack, changelogs: Iterable[str]) -> None:
+    known = set(stack.registry.state().subjects())
+    for topic in changelogs:
+        if value_subject(topic) in known:
+            stack.registry.delete_subject(value_subject(topic))
+
+
+def _delete_checkpoints(stack: Stack, name: str, partitions: int) -> None:
+    topic = checkpoints_topic(stack.settings.name)
+    if partitions and topic in stack.admin.describe([topic]):
+        tombstones = [{"key": checkpoint_key(name, task), "value": None} for task in tasks_of(partitions)]
+        with LogWriter(stack.access) as writer:
+            writer.write(topic, tombstones, checkpoint_partition(name))

@@ -1,0 +1,184 @@
+"""Reads partitions of many topics with one consumer, which come and go while others are read on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from stack.errors import NotFound
+from stack.kafka.config import KafkaAccess, make_client
+from stack.kafka.errors import MISSING, translate, translated
+from stack.kafka.reader import READER_SETTINGS, RawBatch
+
+Place = tuple[str, int]
+"""A topic and the number of a partition."""
+
+
+@dataclass(slots=True)
+class Portion:
+    """Records of one partition that came together; reading continues at `next_offset` after them."""
+
+    place: Place
+    batch: RawBatch
+    next_offset: int
+
+
+class InputReader:
+    """A consumer whose partitions are given by hand. The group serves only to name committed offsets."""
+
+    def __init__(
+        self,
+        access: KafkaAccess,
+        group: str,
+        settings: Mapping[str, Any] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumer = make_client(
+            Consumer,
+            access,
+            {
+                **READER_SETTINGS,
+                "group.id": group,
+                # Nobody asks a coordinator here; without a bound the consumer would look for it all the time.
+                "fetch.wait.max.ms": 100,
+                **(settings or {}),
+            },
+        )
+        # What a transaction needs in order to store offsets for the group. Asked for now, since the same
+        # question takes seconds once another thread waits for records; without members it never changes.
+        self.group_metadata: Any = self._consumer.consumer_group_metadata()
+        self._clock = clock
+        self._positions: dict[Place, int] = {}
+        self._ends: dict[Place, int] = {}
+        self._paused: set[Place] = set()
+
+    @property
+    def positions(self) -> Mapping[Place, int]:
+        """Where each partition continues after what was handed out."""
+        return self._positions
+
+    def add(self, offsets: Mapping[Place, int]) -> None:
+        """Read these partitions, too, from these offsets."""
+        if not offsets:
+            return
+        places = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        with translated("reading inputs"):
+            self._consumer.incremental_assign(places)
+        self._positions.update(offsets)
+        for place in offsets:
+            self._ends.pop(place, None)
+
+    def remove(self, places: Iterable[Place]) -> None:
+        """Read these partitions no longer."""
+        gone = [place for place in places if place in self._positions]
+        if not gone:
+            return
+        self.resume(gone)
+        with translated("reading inputs"):
+            self._consumer.incremental_unassign([TopicPartition(*place) for place in gone])
+        for place in gone:
+            del self._positions[place]
+            self._ends.pop(place, None)
+
+    def pause(self, places: Iterable[Place]) -> None:
+        """Hold partitions back; what was prefetched of them stays where it is."""
+        new = [place for place in places if place in self._positions and place not in self._paused]
+        if new:
+            self._consumer.pause([TopicPartition(*place) for place in new])
+            self._paused.update(new)
+
+    def resume(self, places: Iterable[Place]) -> None:
+        """Go on with partitions that were held back."""
+        held = [place for place in places if place in self._paused]
+        if held:
+            self._consumer.resume([TopicPartition(*place) for place in held])
+            self._paused.difference_update(held)
+
+    def caught_up(self, places: Iterable[Place] | None = None) -> bool:
+        """Whether partitions were at the end of their log when last looked at."""
+        return all(
+            self._ends.get(place, -1) >= self._positions[place]
+            for place in (self._positions if places is None else places)
+            if place not in self._paused
+        )
+
+    def lag(self, positions: Mapping[Place, int]) -> int | None:
+        """How many records partitions are behind, as far as the client knows without asking."""
+        total = 0
+        for place, position in positions.items():
+            if self._ends.get(place, -1) >= position:
+                continue
+            try:
+                _, high = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+            except (KafkaException, RuntimeError):
+                return None
+            total += max(0, high - position) if high >= 0 else 0
+        return total
+
+    def read(self, max_records: int, timeout_s: float) -> list[Portion]:
+        """What is there, at most `max_records`; waits only while there is nothing at all."""
+        deadline = self._clock() + timeout_s
+        while True:
+            with translated("reading inputs"):
+                messages = self._consumer.consume(max_records, 0)
+                if not messages:
+                    first = self._consumer.poll(max(0.0, deadline - self._clock()))
+                    messages = [] if first is None else [first]
+            if any(map(Message.error, messages)):
+                messages = self._without_events(messages)
+            if messages:
+                return self._portions(messages)
+            if self._clock() >= deadline:
+                return []
+
+    def _portions(self, messages: list[Message]) -> list[Portion]:
+        """The messages by partition; of partitions that are no longer read they are dropped."""
+        places = set(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
+        portions = []
+        for place in places:
+            if place not in self._positions:
+                continue
+            topic, number = place
+            own = (
+                messages
+                if len(places) == 1
+                else [one for one in messages if one.partition() == number and one.topic() == topic]
+            )
+            self._positions[place] = own[-1].offset() + 1
+            portions.append(Portion(place, RawBatch(own), self._positions[place]))
+        return portions
+
+    def _without_events(self, messages: list[Message]) -> list[Message]:
+        """Take partition ends and errors out of a batch."""
+        records = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+                continue
+            place = (message.topic(), message.partition())
+            if error.code() == KafkaError._PARTITION_EOF:
+                self._ends[place] = message.offset()
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise NotFound(
+                    f"{place[0]}, partition {place[1]}: offset {self._positions.get(place)} is not there "
+                    f"({error.str()})",
+                    hint="Retention may have removed it: `stack feeds show` prints the offsets there are.",
+                )
+            elif error.code() in MISSING or not error.retriable():
+                raise translate(error, f"reading {place[0] or 'inputs'}")
+        return records
+
+    def committed(self, places: Iterable[Place]) -> dict[Place, int]:
+        """What the group has committed, for people who ask; nothing here starts from it."""
+        with translated("asking for committed offsets"):
+            found = self._consumer.committed([TopicPartition(*place) for place in places], timeout=20)
+        return {(one.topic, one.partition): one.offset for one in found}
+
+    def close(self) -> None:
+        """Release the connection and its threads."""
+        self._consumer.close()

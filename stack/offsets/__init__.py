@@ -1,0 +1,1 @@
+"""The offset manager: the checkpoints of every job and task."""

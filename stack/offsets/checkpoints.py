@@ -1,0 +1,70 @@
+"""The checkpoints feed: every commit of every task, the newest found from the end backwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+from stack.errors import Unavailable
+from stack.kafka.admin import KafkaAdmin
+from stack.kafka.config import KafkaAccess
+from stack.kafka.reader import LogReader
+from stack.model.checkpoint import Checkpoint, checkpoint_from_bytes, checkpoint_key
+from stack.model.partitioner import partition_of
+from stack.model.plan import TaskId
+
+PARTITIONS = 8
+_FIRST_LOOK = 500
+_WIDER = 20
+_LIMIT_S = 60.0
+
+
+def checkpoints_topic(stack: str) -> str:
+    """The feed of a stack that holds its checkpoints."""
+    return f"_{stack}.checkpoints"
+
+
+def checkpoint_partition(job: str) -> int:
+    """All checkpoints of a job stand in one partition, in the order of their commits."""
+    return partition_of(job.encode(), PARTITIONS)
+
+
+def last_checkpoints(
+    access: KafkaAccess,
+    admin: KafkaAdmin,
+    stack: str,
+    job: str,
+    tasks: Collection[TaskId],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[TaskId, Checkpoint]:
+    """The newest checkpoint of each task that has one.
+
+    To be called after the writers of these tasks were fenced: it reads to the end of the feed, and waits
+    for open transactions to end. A running job's checkpoints stand near the end, so it looks there first
+    and goes back in growing steps.
+    """
+    topic, partition = checkpoints_topic(stack), checkpoint_partition(job)
+    bounds = admin.bounds(topic, PARTITIONS)[partition]
+    wanted = {checkpoint_key(job, task): task for task in tasks}
+    found: dict[TaskId, Checkpoint] = {}
+    end, window = bounds.high, _FIRST_LOOK
+    deadline = clock() + _LIMIT_S
+    with LogReader(access, topic) as reader:
+        while end > bounds.low and len(found) < len(wanted):
+            start = max(bounds.low, end - window)
+            newest: dict[bytes, bytes] = {}
+            reader.assign({partition: start}, {partition: end})
+            while not reader.done:
+                batch = reader.read(timeout_s=0.25)
+                pairs = zip(batch.keys, batch.values, strict=True)
+                newest.update({key: value for key, value in pairs if key in wanted and value is not None})
+                if not len(batch) and clock() > deadline:
+                    raise Unavailable(
+                        f"{topic} could not be read to its end within {_LIMIT_S:.0f} s",
+                        hint="A transaction may be open: it ends by its time limit. Kafka may be away.",
+                    )
+            for key, value in newest.items():
+                found.setdefault(wanted[key], checkpoint_from_bytes(value))
+            end, window = start, window * _WIDER
+    return found

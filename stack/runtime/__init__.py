@@ -1,0 +1,1 @@
+"""Carries decisions out: the container loop, and the runner on Spark."""

@@ -1,0 +1,180 @@
+"""Commits: outputs, deltas, checkpoints and input offsets of a container's tasks become visible together.
+
+The steps, in order. Each may be the last that a process does; what then happens is said beside it.
+
+1. edge     between two records; positions are frozen         crash: the transaction aborts, all is done again
+2. deltas   what changed in each store goes to its changelog  the same
+3. flush    everything must have arrived                      the same
+4. points   checkpoints and group offsets                     the same
+5. commit   the transaction                                   unknown until the next one looks at Kafka
+6. settle   RocksDB follows, in its own time                  the changelog brings the stores up when opened
+
+Steps 3 to 5 wait for Kafka; they run in a thread while the container reads and handles what comes next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from stack.errors import BadRecord
+from stack.kafka.inputs import InputReader, Place
+from stack.kafka.transactions import TransactionWriter
+from stack.kafka.writer import MAX_VALUE_BYTES, LogWriter
+from stack.model.checkpoint import checkpoint_key, checkpoint_to_bytes
+from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
+from stack.runtime.parts import Parts
+from stack.runtime.task import Task
+
+
+@dataclass(slots=True)
+class Edge:
+    """What a commit holds of one task."""
+
+    task: Task
+    positions: dict[Place, int]
+    changed: list[str] = field(default_factory=list)
+    store_ends: dict[str, int] = field(default_factory=dict)
+
+
+class Committer:
+    """Makes one commit at a time. `start` and `finish` belong to the container's loop."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        writer: TransactionWriter,
+        reader: InputReader,
+        plain: LogWriter | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.writer = writer
+        self._parts = parts
+        self._reader = reader
+        self._plain = plain
+        self._clock = clock
+        self._clock_ms = clock_ms
+        self._pool = ThreadPoolExecutor(1, "commit")
+        self._edges: list[Edge] = []
+        self._future: Future[None] | None = None
+        self._started = 0.0
+        self._output_places = [place for places in parts.output_places.values() for place in places]
+        self._output_ends = parts.stack.admin.all_ends(self._output_places)
+        self.last_took_s = 0.005
+        # At-least-once outputs must not be produced between their flush and its end.
+        self.holds_outputs = False
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a commit was started and not finished."""
+        return self._future is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether `finish` would not wait."""
+        return self._future is not None and self._future.done()
+
+    def start(self, tasks: Sequence[Task]) -> None:
+        """Steps 1 and 2, here; 3 to 5 go on in their thread. All outputs must have been handed over."""
+        self._started = self._clock()
+        self.writer.begin_if_needed()
+        self._edges = [Edge(task, dict(task.positions)) for task in tasks]
+        for edge in self._edges:
+            self._write_deltas(edge)
+        self.holds_outputs = True
+        self._future = self._pool.submit(self._carry_out, self._clock_ms())
+
+    def finish(self) -> list[Task]:
+        """Wait for the commit and settle it (step 6); returns its tasks.
+
+        Raises what the transaction writer raises: Aborted, LostOwnership, OutcomeUnknown.
+        """
+        if self._future is None:
+            raise AssertionError("no commit is under way")
+        future, self._future = self._future, None
+        try:
+            future.result()
+        finally:
+            self.holds_outputs = False
+            self.last_took_s = self._clock() - self._started
+        now_ms = self._clock_ms()
+        for edge in self._edges:
+            edge.task.settle(edge.positions, edge.store_ends, now_ms)
+        return [edge.task for edge in self._edges]
+
+    def close(self) -> None:
+        """Let go of the thread."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _write_deltas(self, edge: Edge) -> None:
+        for name, overlay in edge.task.overlays.items():
+            if not overlay.dirty_count:
+                continue
+            deltas = overlay.take()
+            edge.changed.append(name)
+            self._refuse_large(name, deltas.keys, deltas.values)
+            topic = self._parts.stores[name].topic.name
+            self.writer.write_pairs(topic, deltas.keys, deltas.values, edge.task.id.partition)
+
+    @staticmethod
+    def _refuse_large(store: str, keys: list[bytes], values: list[bytes | None]) -> None:
+        if max(map(len, filter(None, values)), default=0) <= MAX_VALUE_BYTES:
+            return
+        for key, value in zip(keys, values, strict=True):
+            if value and len(value) > MAX_VALUE_BYTES:
+                raise BadRecord(
+                    f"store {store!r}: the value of key {key[:60]!r} has {len(value):,} bytes; a changelog "
+                    f"takes {MAX_VALUE_BYTES:,}",
+                    hint="Keep less under one key, for example one entry per item with a common prefix.",
+                )
+
+    def _carry_out(self, time_ms: int) -> None:
+        if self._plain is not None:
+            self._plain.flush()
+            self.holds_outputs = False
+        self.writer.commit_or_abort(lambda: self._write_points(time_ms))
+
+    def _write_points(self, time_ms: int) -> None:
+        """Step 4. After the flush the ends of partitions are those of this commit."""
+        stores = self._parts.stores
+        asked = [
+            (stores[name].topic.name, edge.task.id.partition) for edge in self._edges for name in edge.changed
+        ]
+        ends = self._parts.stack.admin.all_ends([*asked, *self._output_places])
+        outputs = self._output_spans(ends)
+        keys, values = [], []
+        offsets: dict[Place, int] = {}
+        job = self._parts.spec.name
+        for edge in self._edges:
+            task = edge.task
+            for name in edge.changed:
+                edge.store_ends[name] = ends[stores[name].topic.name, task.id.partition]
+            point = task.checkpoint(edge.positions, {**task.store_ends, **edge.store_ends}, outputs, time_ms)
+            keys.append(checkpoint_key(job, task.id))
+            values.append(checkpoint_to_bytes(point))
+            for part in self._parts.inputs.values():
+                if not part.spec.broadcast:
+                    place = (part.topic.name, task.id.partition)
+                    offsets[place] = edge.positions[place]
+        stack = self._parts.launch.settings.name
+        self.writer.write_pairs(checkpoints_topic(stack), keys, values, checkpoint_partition(job))
+        if offsets:
+            self.writer.send_offsets(offsets, self._reader.group_metadata)
+        self._output_ends.update({place: ends[place] for place in self._output_places})
+
+    def _output_spans(self, ends: dict[Place, int]) -> dict[str, dict[int, tuple[int, int]]]:
+        """Which part of each output this commit lies in."""
+        spans: dict[str, dict[int, tuple[int, int]]] = {}
+        for feed, places in self._parts.output_places.items():
+            grown = {
+                place[1]: (self._output_ends[place], ends[place])
+                for place in places
+                if ends[place] > self._output_ends[place]
+            }
+            if grown:
+                spans[feed] = grown
+        return spans

@@ -1,0 +1,123 @@
+"""What containers log, in a feed of the stack: `stack jobs logs` shows it wherever they run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from types import TracebackType
+
+from stack.errors import FeedstackError
+from stack.kafka.config import kafka_access
+from stack.kafka.writer import LogWriter
+from stack.model.job import logs_name
+from stack.model.plan import Ending, Reason
+from stack.runtime.launch import Launch
+
+log = logging.getLogger("feedstack.container")
+# What is logged faster than Kafka takes it is lost, and counted.
+_MOST_WAITING = 2_000
+_MOST_CHARACTERS = 20_000
+_LAST_WAIT_S = 3.0
+
+
+class LogFeed(logging.Handler):
+    """A handler that writes to the logs feed from its own thread; it never holds the container up.
+
+    While it is open it takes everything that is logged, and what user code prints.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(logging.INFO)
+        self._launch = launch
+        self._topic = logs_name(launch.settings.name)
+        self._lines: deque[bytes] = deque()
+        self._lost = 0
+        self._wake = threading.Event()
+        self._closing = False
+        self._writer = LogWriter(
+            kafka_access(launch.settings, launch.endpoints), settings={"linger.ms": 50}, timeout_s=30
+        )
+        self._thread = threading.Thread(target=self._write_all, name="logs", daemon=True)
+
+    def __enter__(self) -> LogFeed:
+        self._root = logging.getLogger()
+        self._level = self._root.level
+        self._root.setLevel(min(self._level, logging.INFO) if self._level else logging.INFO)
+        self._root.addHandler(self)
+        self._stdout, self._stderr = sys.stdout, sys.stderr
+        sys.stdout = _Printed(logging.getLogger("print"), logging.INFO)
+        sys.stderr = _Printed(logging.getLogger("print"), logging.WARNING)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        sys.stdout, sys.stderr = self._stdout, self._stderr
+        self._root.removeHandler(self)
+        self._root.setLevel(self._level)
+        self._closing = True
+        self._wake.set()
+        self._thread.join(_LAST_WAIT_S)
+
+    def tell(self, ending: Ending) -> None:
+        """Log how the container ended."""
+        level = logging.ERROR if ending.reason is Reason.FAILED else logging.INFO
+        log.log(level, "container %d ends: %s. %s", self._launch.slot, ending.reason, ending.message)
+        if ending.detail:
+            log.log(level, "%s", ending.detail)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue a line; called by `logging`."""
+        if len(self._lines) >= _MOST_WAITING:
+            self._lost += 1
+            return
+        line = {
+            "time_ms": int(record.created * 1000),
+            "job": self._launch.spec.name,
+            "slot": self._launch.slot,
+            "attempt": self._launch.attempt,
+            "level": record.levelname.lower(),
+            "text": self.format(record)[:_MOST_CHARACTERS],
+        }
+        self._lines.append(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace"))
+        self._wake.set()
+
+    def _write_all(self) -> None:
+        key = self._launch.spec.name.encode()
+        while not (self._closing and not self._lines):
+            self._wake.wait(1.0)
+            self._wake.clear()
+            try:
+                while self._lines:
+                    self._writer.write_one(self._topic, self._lines.popleft(), key)
+                if self._lost:
+                    count, self._lost = self._lost, 0
+                    log.warning("%d lines of the log were lost: they came faster than Kafka took them", count)
+            except FeedstackError:
+                time.sleep(0.5)
+        with contextlib.suppress(FeedstackError):
+            self._writer.flush()
+        self._writer.close()
+
+
+class _Printed(io.TextIOBase):
+    """Standard output as lines of the log."""
+
+    def __init__(self, target: logging.Logger, level: int) -> None:
+        self._target = target
+        self._level = level
+        self._rest = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            if line.strip():
+                self._target.log(self._level, "%s", line)
+        return len(text)

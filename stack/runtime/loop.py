@@ -1,0 +1,473 @@
+"""The loop of a container: follow the plan, open tasks, read, handle, commit, until it is told to end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+
+from stack.engine.cadence import Cadence
+from stack.errors import LostOwnership, Unavailable
+from stack.kafka.inputs import InputReader, Place
+from stack.kafka.transactions import Aborted, TransactionWriter
+from stack.kafka.writer import LogWriter
+from stack.model.job import Guarantee, transactional_id
+from stack.model.plan import ContainerReport, Ending, Plan, Reason, TaskId, TaskReport, TaskState
+from stack.offsets.checkpoints import last_checkpoints
+from stack.runtime.commit import Committer
+from stack.runtime.membership import Membership
+from stack.runtime.opening import Opening
+from stack.runtime.parts import Parts
+from stack.runtime.task import Task
+from stack.runtime.work import Work
+
+log = logging.getLogger("feedstack.container")
+_READ_RECORDS = 10_000
+# The longest wait for input: the plan and the clock are looked at in between.
+_WAIT_S = 0.05
+_OPENING_S = 0.015
+_OPENING_ALONE_S = 0.2
+# Outputs that wait for a commit under way; more of them, and the container waits, too.
+_MOST_HELD = 100_000
+_IDLE_S = 0.3
+_PENDING_S = 3.0
+_SNAPSHOT_S = 300.0
+
+
+class Container:
+    """One container: made of a launch, driven by the plan. `run` returns how it ended."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        membership: Membership,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self.parts = parts
+        self._clock = clock
+        self._clock_ms = clock_ms
+        self._membership = membership
+        spec, launch = parts.spec, parts.launch
+        self._id = transactional_id(launch.settings.name, spec.name, launch.slot)
+        self._exactly_once = spec.settings.guarantee is Guarantee.EXACTLY_ONCE
+        self._cadence = Cadence(
+            spec.settings.commit_min_ms, spec.settings.commit_max_ms, eager=self._exactly_once
+        )
+        self._plan: Plan | None = None
+        self._tasks: dict[TaskId, Task] = {}
+        self._openings: dict[TaskId, Opening] = {}
+        self._waiting: set[TaskId] = set()
+        self._bootstrapping: dict[TaskId, list[Place]] = {}
+        self._readers_of: dict[Place, list[Task]] = {}
+        self._drain_ends: dict[Place, int] | None = None
+        self.work = Work(parts, clock)
+        self._uncommitted_since: float | None = None
+        self._heard_at = clock()
+        self._written_at = self._kept_at = clock()
+        self._commits = 0
+        self._rates = (clock(), 0, 0.0)
+
+    def run(self) -> Ending:
+        """Work until the plan has no place for this container; raises what ends it otherwise."""
+        self._plain = None if self._exactly_once else LogWriter(self.parts.stack.access, settings=_QUICK)
+        self._reader = InputReader(self.parts.stack.access, self.parts.group)
+        try:
+            writer = self._initialised()
+            self._committer = Committer(
+                self.parts,
+                writer,
+                self._reader,
+                self._plain,
+                clock=self._clock,
+                clock_ms=self._clock_ms,
+            )
+            self._membership.join(self.report(), self.report)
+            return self._loop()
+        finally:
+            self._let_go()
+
+    def _initialised(self) -> TransactionWriter:
+        """A writer under the slot's id, which fences every other; only then is the plan looked at.
+
+        LostOwnership if the plan has a newer attempt: that one was fenced just now and will be started again.
+        """
+        writer = TransactionWriter(self.parts.stack.access, self._id, settings=_QUICK)
+        try:
+            writer.init_transactions()
+            self._membership.confirm()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def _loop(self) -> Ending:
+        while True:
+            self._membership.check()
+            ending = self._follow_plan()
+            if ending is not None:
+                return ending
+            self._open_some()
+            if self.work:
+                self.work.step()
+                self._note_work()
+            else:
+                self._read()
+            self._send()
+            self._tend_commit()
+            self._tend_stores()
+
+    # The plan
+
+    def _follow_plan(self) -> Ending | None:
+        """Close what is no longer ours, begin to open what is; an ending if the plan has none of us."""
+        news = self._membership.news()
+        if news is not None and news is not self._plan:
+            self._plan = news
+            own = news.slots.get(self.parts.launch.slot)
+            if own is not None and own.attempt != self.parts.launch.attempt:
+                raise LostOwnership(f"attempt {own.attempt} takes the place of {self.parts.launch.attempt}")
+            wanted = () if own is None else own.tasks
+            self._close([task for task in self._all_tasks() if task not in wanted], news.generation)
+            if own is None:
+                return Ending(Reason.STOPPED)
+            self._waiting = {task for task in wanted if task not in self._all_tasks()}
+            if news.drain and self._drain_ends is None:
+                self._begin_drain(wanted)
+        self._begin_openings()
+        if self._drain_ends is not None and self._is_drained():
+            self._close(list(self._tasks), self._plan.generation if self._plan else 0)
+            return Ending(Reason.DRAINED)
+        return None
+
+    def _all_tasks(self) -> set[TaskId]:
+        return {*self._tasks, *self._openings}
+
+    def _begin_openings(self) -> None:
+        """Open tasks that nobody else has open any more."""
+        if not self._waiting or self._plan is None:
+            return
+        since, released = self._plan.since, self._membership.released
+        free = sorted(task for task in self._waiting if released.get(task, 0) >= since.get(task, 0))
+        if not free:
+            return
+        parts = self.parts
+        stack = parts.stack
+        found = last_checkpoints(stack.access, stack.admin, stack.settings.name, parts.spec.name, free)
+        for task in free:
+            self._openings[task] = Opening(
+                parts, task, found.get(task), clock=self._clock, clock_ms=self._clock_ms
+            )
+        self._waiting -= set(free)
+
+    def _open_some(self) -> None:
+        """Go on opening the next task, for a moment if others have work to do."""
+        if not self._openings:
+            return
+        task, opening = next(iter(self._openings.items()))
+        busy = self._tasks and not self._reader.caught_up()
+        began = self._clock()
+        if opening.step(began + (_OPENING_S if busy or self._tasks else _OPENING_ALONE_S)):
+            del self._openings[task]
+            if opening.task is not None:
+                self._begin(opening.task)
+        # As long as the opening took, the others may work.
+        spent = self._clock() - began
+        until = self._clock() + spent
+        while self.work and self._clock() < until:
+            self.work.step()
+            self._note_work()
+            self._send()
+            self._tend_commit()
+
+    def _begin(self, task: Task) -> None:
+        """A task is open: run its hook, give it its inputs."""
+        self._tasks[task.id] = task
+        if self.parts.job.on_open is not None:
+            self.parts.job.on_open(task.context)
+            self.parts.outputs.encode()
+            self._note_work()
+        first = [
+            place
+            for part in self.parts.inputs.values()
+            if part.spec.bootstrap
+            for place in part.places_of(task.id.partition)
+        ]
+        if first:
+            self._bootstrapping[task.id] = first
+        for place in task.positions:
+            self._readers_of.setdefault(place, []).append(task)
+        self._assign(task)
+        self._uncommitted_since = self._uncommitted_since or self._clock()
+        log.info("task %s is open", task.id)
+
+    def _assign(self, task: Task) -> None:
+        """Read the inputs of a task, bootstrap inputs first."""
+        wanted = self._bootstrapping.get(task.id) or list(task.positions)
+        new = {place: task.positions[place] for place in wanted if place not in self._reader.positions}
+        # A shared partition that others have read further must be read again for this task.
+        again = {
+            place: task.positions[place]
+            for place in wanted
+            if place in self._reader.positions and task.positions[place] < self._reader.positions[place]
+        }
+        self._reader.remove(again)
+        self._reader.add({**new, **again})
+
+    def _tend_bootstraps(self) -> None:
+        """Let tasks whose bootstrap inputs are read to their end go on with the others."""
+        for task_id, places in list(self._bootstrapping.items()):
+            task = self._tasks[task_id]
+            queued = any(task.positions[place] < self._reader.positions[place] for place in places)
+            if not queued and self._reader.caught_up(places):
+                del self._bootstrapping[task_id]
+                self._assign(task)
+
+    def _close(self, gone: Iterable[TaskId], generation: int) -> None:
+        """Commit and close tasks, and tell that they are free."""
+        leaving = [self._tasks[task] for task in gone if task in self._tasks]
+        for task_id in [task for task in gone if task in self._openings]:
+            self._openings.pop(task_id).abandon()
+            self._membership.release(task_id, generation)
+        if not leaving:
+            return
+        self.work.drop(leaving)
+        if self.parts.job.on_close is not None:
+            for task in leaving:
+                self.parts.job.on_close(task.context)
+            self.parts.outputs.encode()
+        self._commit_now()
+        for task in leaving:
+            self._forget(task)
+            task.write_pending(self._clock_ms())
+            task.close()
+            self._membership.release(task.id, generation)
+            log.info("task %s is closed at commit %d", task.id, task.number)
+
+    def _forget(self, task: Task) -> None:
+        self._tasks.pop(task.id)
+        self._bootstrapping.pop(task.id, None)
+        for place in task.positions:
+            readers = self._readers_of[place]
+            readers.remove(task)
+            if not readers:
+                del self._readers_of[place]
+                self._reader.remove([place])
+
+    # Draining
+
+    def _begin_drain(self, tasks: Iterable[TaskId]) -> None:
+        """Note where the inputs end now."""
+        parts = self.parts.inputs.values()
+        places = {place for task in tasks for part in parts for place in part.places_of(task.partition)}
+        self._drain_ends = self.parts.stack.admin.all_ends(places)
+
+    def _is_drained(self) -> bool:
+        if self._openings or self._waiting or self.work or self._drain_ends is None:
+            return False
+        ends = self._drain_ends
+        # The last records may be markers of transactions, which are never handed out.
+        return all(
+            position >= ends.get(place, 0)
+            or (place in self._reader.positions and self._reader.caught_up([place]))
+            for task in self._tasks.values()
+            for place, position in task.positions.items()
+        )
+
+    # Reading and handling
+
+    def _read(self) -> None:
+        """Queue what has come; waits a moment if nothing has."""
+        portions = self._reader.read(_READ_RECORDS, self._wait_s())
+        for portion in portions:
+            self.work.add(portion, self._readers_of.get(portion.place, ()))
+        if portions:
+            self._heard_at = self._clock()
+        if self._bootstrapping:
+            self._tend_bootstraps()
+
+    def _wait_s(self) -> float:
+        if self._openings:
+            return 0.0
+        if self._committer.in_flight:
+            return 0.001
+        if self._uncommitted_since is None:
+            return _WAIT_S
+        due = self._uncommitted_since + self._interval_s()
+        return max(0.0, min(_WAIT_S, due - self._clock()))
+
+    def _note_work(self) -> None:
+        if self._uncommitted_since is None:
+            self._uncommitted_since = self._clock()
+
+    def _send(self) -> None:
+        """Hand encoded outputs to Kafka, unless a commit under way must not get more."""
+        if self._plain is not None:
+            if not self._committer.holds_outputs:
+                self.parts.outputs.send(self._plain)
+        elif not self._committer.in_flight and len(self.parts.outputs):
+            self._committer.writer.begin_if_needed()
+            self.parts.outputs.send(self._committer.writer)
+
+    # Committing
+
+    def _interval_s(self) -> float:
+        return self._cadence.interval_s(not self._reader.caught_up(), self._committer.last_took_s)
+
+    def _tend_commit(self) -> None:
+        """Finish a commit that is done; start one that is due."""
+        if self._committer.in_flight:
+            if self._committer.ready or len(self.parts.outputs) > _MOST_HELD:
+                self._finish_commit()
+            return
+        if self._uncommitted_since is None:
+            return
+        spent_s = self._clock() - self._uncommitted_since
+        asked = any(task.context.commit_requested for task in self._tasks.values())
+        if spent_s >= self._interval_s() or asked:
+            self._start_commit()
+
+    def _start_commit(self) -> None:
+        tasks = [task for task in self._tasks.values() if self._is_due(task)]
+        self._send()
+        for task in self._tasks.values():
+            task.context.commit_requested = False
+        self._uncommitted_since = None
+        if tasks:
+            self._committer.start(tasks)
+        elif any(not task.announced for task in self._tasks.values()):
+            self._uncommitted_since = self._clock()
+
+    def _is_due(self, task: Task) -> bool:
+        """A task with changes, or one that is new here and has nothing to do."""
+        if task.has_changes:
+            return True
+        idle = self._clock() - self._heard_at > _IDLE_S and self._reader.caught_up()
+        return not task.announced and idle
+
+    def _finish_commit(self) -> None:
+        try:
+            self._committer.finish()
+        except Aborted as error:
+            log.warning("a commit was aborted, the tasks go back to the last one: %s", error.message)
+            self._go_back()
+        else:
+            self._commits += 1
+        if self._committer.writer.disturbed:
+            self._renew_writer()
+        self._send()
+
+    def _commit_now(self) -> None:
+        """Commit everything and wait for it; after it nothing is under way."""
+        while True:
+            if self._committer.in_flight:
+                self._finish_commit()
+            tasks = [task for task in self._tasks.values() if task.has_changes]
+            self._send()
+            if not tasks and not self._committer.writer.in_transaction:
+                break
+            self._committer.start(tasks)
+        if self._plain is not None:
+            self.parts.outputs.send(self._plain)
+            self._plain.flush()
+        self._uncommitted_since = None
+
+    def _go_back(self) -> None:
+        """Take up at the last commit again: state, outputs and inputs."""
+        self.work.drop()
+        self.parts.outputs.drop()
+        for task in self._tasks.values():
+            task.drop()
+        places = list(self._reader.positions)
+        self._reader.remove(places)
+        offsets = {
+            place: min(task.positions[place] for task in self._readers_of[place])
+            for place in places
+            if place in self._readers_of
+        }
+        self._reader.add(offsets)
+        self._uncommitted_since = self._clock()
+
+    def _renew_writer(self) -> None:
+        """Raise the epoch, so that a late answer to an old request ends no newer transaction."""
+        log.info("the connection was disturbed: the writer is opened anew")
+        old = self._committer.writer
+        if old.in_transaction:
+            old.abort_all()
+        old.close()
+        self._committer.writer = self._initialised()
+
+    def _tend_stores(self) -> None:
+        """Bring RocksDB up from time to time, and keep a snapshot now and then."""
+        now = self._clock()
+        if now - self._written_at < _PENDING_S:
+            return
+        self._written_at = now
+        for task in self._tasks.values():
+            task.write_pending(self._clock_ms())
+        if now - self._kept_at >= _SNAPSHOT_S:
+            self._kept_at = now
+            for task in self._tasks.values():
+                for store in task.backing.values():
+                    store.snapshot()
+
+    # Telling
+
+    def report(self) -> ContainerReport:
+        """What the container says of itself; called from the membership's thread, too."""
+        launch = self.parts.launch
+        then, before, rate = self._rates
+        now = self._clock()
+        if now - then >= 0.9:
+            rate = (self.work.handled - before) / (now - then)
+            self._rates = (now, self.work.handled, rate)
+        tasks: dict[TaskId, TaskReport] = {
+            task: TaskReport(TaskState.WAITING) for task in list(self._waiting)
+        }
+        for task, opening in list(self._openings.items()):
+            tasks[task] = TaskReport(TaskState.RESTORING, note=opening.note)
+        counters: dict[str, int] = {}
+        for task, one in list(self._tasks.items()):
+            state = TaskState.BOOTSTRAPPING if task in self._bootstrapping else TaskState.RUNNING
+            tasks[task] = TaskReport(state, self._reader.lag(dict(one.positions)))
+            for name, amount in dict(one.context.counters).items():
+                counters[name] = counters.get(name, 0) + amount
+        return ContainerReport(
+            slot=launch.slot,
+            attempt=launch.attempt,
+            generation=0 if self._plan is None else self._plan.generation,
+            version=self.parts.spec.version,
+            runner=launch.runner,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            commits=self._commits,
+            records=self.work.handled,
+            records_per_s=round(rate, 1),
+            memory_bytes=self._membership.memory_bytes,
+            tasks=tasks,
+            counters=counters,
+        )
+
+    def _let_go(self) -> None:
+        """Release everything; what is not committed is dropped."""
+        committer = getattr(self, "_committer", None)
+        if committer is not None:
+            try:
+                committer.writer.abort_all()
+            except (LostOwnership, Unavailable, Aborted) as error:
+                log.info("the open transaction is left to Kafka: %s", error.message)
+            committer.writer.close()
+            committer.close()
+        if self._plain is not None:
+            self._plain.close()
+        for opening in self._openings.values():
+            opening.abandon()
+        for task in self._tasks.values():
+            task.close()
+        self._reader.close()
+
+
+_QUICK = {"linger.ms": 0}

@@ -1,0 +1,112 @@
+"""A container's place in the fleet: its node, the plan, releases, and whether it may go on at all."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from stack.errors import FeedstackError, LostOwnership, Unavailable
+from stack.model.plan import ContainerReport, Plan, TaskId
+from stack.runtime.launch import Launch
+from stack.zookeeper.fleet import FleetNodes, FleetSession
+
+log = logging.getLogger("feedstack.container")
+_REPORT_S = 1.0
+
+
+class Orphaned(Exception):
+    """The runner that started this container is gone."""
+
+
+class Membership:
+    """Follows ZooKeeper from its own threads; the container's loop asks it between two records."""
+
+    def __init__(self, launch: Launch, session: FleetSession) -> None:
+        self._launch = launch
+        self._session = session
+        fleet = FleetNodes(session, launch.settings.name)
+        self._nodes = fleet.job(launch.spec.name)
+        self._plan: Plan | None = None
+        self._released: Mapping[TaskId, int] = {}
+        self._runner_gone = threading.Event()
+        self._fenced: str | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.memory_bytes = 0
+        # Set by the watch: what ends the container from outside its loop.
+        self.verdict: Exception | None = None
+        fleet.watch_runner(launch.runner, self._runner_gone.set)
+
+    def confirm(self) -> None:
+        """After the writer was initialised: LostOwnership unless the newest plan has this very attempt."""
+        plan = self._nodes.plan(fresh=True)
+        launch = self._launch
+        own = None if plan is None else plan.slots.get(launch.slot)
+        if plan is None or (own is not None and own.attempt != launch.attempt):
+            raise LostOwnership(f"the plan does not have attempt {launch.attempt} of slot {launch.slot}")
+        if own is not None and plan.version != launch.spec.version:
+            raise LostOwnership(f"the plan has version {plan.version}, this is {launch.spec.version}")
+
+    def join(self, report: ContainerReport, tell: Callable[[], ContainerReport]) -> None:
+        """Announce the container, follow the plan, and report from now on."""
+        self._nodes.register(report)
+        self._released = self._nodes.released()
+        self._nodes.watch_plan(self._on_plan)
+        self._nodes.watch_released(self._on_released)
+        self._thread = threading.Thread(target=self._report, args=(tell,), name="report", daemon=True)
+        self._thread.start()
+
+    def _on_plan(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def _on_released(self, released: Mapping[TaskId, int]) -> None:
+        self._released = released
+
+    def _report(self, tell: Callable[[], ContainerReport]) -> None:
+        while not self._stop.wait(_REPORT_S):
+            try:
+                self._nodes.update_report(tell())
+            except LostOwnership as error:
+                self._fenced = error.message
+                return
+            except Unavailable as error:
+                log.debug("the report did not reach ZooKeeper: %s", error.message)
+            except Exception:
+                log.exception("the report cannot be made")
+
+    def check(self) -> None:
+        """Raise what ends the container: its runner gone, its session lost, a newer attempt, a limit."""
+        if self.verdict is not None:
+            raise self.verdict
+        if self._fenced is not None:
+            raise LostOwnership(self._fenced)
+        if self._runner_gone.is_set():
+            raise Orphaned(f"runner {self._launch.runner} is gone")
+        if self._session.lost.is_set():
+            raise Unavailable("the ZooKeeper session is lost", hint="It goes on when ZooKeeper is back.")
+
+    def news(self) -> Plan | None:
+        """The newest plan."""
+        return self._plan
+
+    @property
+    def released(self) -> Mapping[TaskId, int]:
+        """Per task the generation up to which nobody else has it open."""
+        return self._released
+
+    def release(self, task: TaskId, generation: int) -> None:
+        """Say that the task is closed here. If ZooKeeper is away, the runner will find out by itself."""
+        try:
+            self._nodes.release(task, generation)
+        except Unavailable as error:
+            log.warning("the release of task %s did not reach ZooKeeper: %s", task, error.message)
+
+    def leave(self) -> None:
+        """Take the node away."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(2.0)
+        with contextlib.suppress(FeedstackError):
+            self._nodes.unregister()

@@ -1,0 +1,301 @@
+"""What tasks emit, on its way to Kafka: kept as columns, encoded as a whole, sent when it may be.
+
+A value is taken apart when it is emitted: user code may change its dict afterwards, and a missing field is
+found while the record that emitted it is still at hand. Schemas of plain fields go by columns, all others
+record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pandas  # noqa: F401, ICN001 - pa.array imports it at its first call, which takes over a second
+import pyarrow as pa
+
+from stack.errors import BadConfig, BadRecord
+from stack.feeds.avro.batch_checks import BadPayload
+from stack.feeds.avro.codec import RecordEncoder
+from stack.feeds.avro.column_encoder import ColumnEncoder
+from stack.feeds.avro.schema import AvroSchema
+from stack.feeds.encoder import FeedEncoder
+from stack.feeds.keys import text_key
+from stack.kafka.writer import MAX_VALUE_BYTES, SMALLER, LogWriter
+from stack.model.feed import FeedSpec, KeyFormat
+
+if TYPE_CHECKING:
+    from stack.tasks.declare import Feed
+
+_PLAIN: dict[str, tuple[type, pa.DataType]] = {
+    "string": (str, pa.string()),
+    "long": (int, pa.int64()),
+    "int": (int, pa.int32()),
+    "double": (float, pa.float64()),
+    "boolean": (bool, pa.bool_()),
+    "bytes": (bytes, pa.binary()),
+}
+# Below this many values a batch costs more than its records one by one.
+_FEW = 24
+_Add = Callable[[int, Any, Any, int | None], None]
+
+
+class Refused(Exception):
+    """An emitted value that its feed refuses; `place` is the index of the record that emitted it."""
+
+    def __init__(self, place: int, error: BadRecord) -> None:
+        super().__init__(error.message)
+        self.place = place
+        self.error = error
+
+
+class Output:
+    """Everything emitted to one feed and not yet sent."""
+
+    def __init__(
+        self,
+        spec: FeedSpec,
+        topic: str,
+        schema: AvroSchema,
+        schema_id: int,
+        avro_keys: RecordEncoder | None = None,
+    ) -> None:
+        self.spec = spec
+        self.topic = topic
+        self._encoder = FeedEncoder(spec, schema, schema_id, avro_keys)
+        self._columns_encoder = ColumnEncoder(schema, schema_id)
+        self._text_keys = spec.key is None or spec.key.format is not KeyFormat.AVRO
+        self._key_field = None if spec.key is None else spec.key.field
+        self._names = schema.field_names
+        self._kinds = _plain_kinds(schema) if spec.event_time is None else None
+        self._columns: list[list[Any]] = [[] for _ in self._names]
+        self._keys: list[Any] = []
+        self._places: list[int] = []
+        self._ready_keys: list[bytes | None] = []
+        self._ready_values: list[bytes | None] = []
+        self._ready_times: list[int | None] = []
+        self._has_times = False
+        self.emitted = 0
+        self.add: _Add = self._adder() if self._kinds else self.add_slowly
+
+    def __len__(self) -> int:
+        return len(self._places) + len(self._ready_values)
+
+    def _adder(self) -> _Add:
+        """`add` for plain fields: straight into the columns, by code that is made for these fields."""
+        fields = ", ".join(f"value[{name!r}]" for name in self._names)
+        locals_ = ", ".join(f"field_{place}" for place in range(len(self._names)))
+        appends = "; ".join(f"append_{place}(field_{place})" for place in range(len(self._names)))
+        code = (
+            "def add(place, value, key, timestamp):\n"
+            f"    if timestamp is not None or value is None or len(value) != {len(self._names)}:\n"
+            "        return slowly(place, value, key, timestamp)\n"
+            "    try:\n"
+            f"        {locals_}, = {fields},\n"
+            "    except (KeyError, TypeError):\n"
+            "        return slowly(place, value, key, timestamp)\n"
+            f"    {appends}; append_key(key); append_place(place)\n"
+        )
+        scope: dict[str, Any] = {
+            "slowly": self.add_slowly,
+            "append_key": self._keys.append,
+            "append_place": self._places.append,
+            **{f"append_{place}": column.append for place, column in enumerate(self._columns)},
+        }
+        exec(code, scope)  # noqa: S102 - field names stand in it as literals
+        add: _Add = scope["add"]
+        return add
+
+    def add_slowly(self, place: int, value: Any, key: Any, timestamp_ms: int | None) -> None:
+        """One value, encoded at once."""
+        self.encode()
+        try:
+            if value is None:
+                record = self._encoder.deletion(key)
+            else:
+                record = self._encoder.encode(value, key, timestamp_ms)
+        except BadRecord as error:
+            raise Refused(place, error) from None
+        except (TypeError, KeyError, IndexError, AttributeError) as error:
+            raise Refused(place, BadRecord(f"the value has no field for the key: {error}")) from None
+        self._ready_keys.append(record["key"])
+        self._ready_values.append(record["value"])
+        self._ready_times.append(record.get("timestamp"))
+        self._has_times = self._has_times or "timestamp" in record
+
+    def add_batch(self, batch: pa.RecordBatch, key: str | None) -> None:
+        """A whole Arrow batch; keys come from the column `key`, by default the feed's key field."""
+        self.encode()
+        name = key or self._key_field
+        try:
+            payloads = self._columns_encoder.encode(batch)
+            keys = self._batch_keys(batch, name)
+        except BadPayload as error:
+            raise Refused(error.index, error) from None
+        except (BadRecord, KeyError) as error:
+            fault = error if isinstance(error, BadRecord) else BadRecord(f"the batch has no column {name!r}")
+            raise Refused(0, fault) from None
+        if self.spec.event_time is not None and self._encoder.time_ms is not None:
+            moments = batch.column(self.spec.event_time).to_pylist()
+            times = [self._encoder.time_ms({self.spec.event_time: one}) for one in moments]
+            if times:
+                self._encoder.refuse_unkept(min(times), max(times))
+            self._has_times = True
+            self._ready_times.extend(times)
+        else:
+            self._ready_times.extend([None] * len(payloads))
+        self._refuse_large(payloads, range(len(payloads)))
+        self._ready_keys.extend(keys)
+        self._ready_values.extend(payloads)
+
+    def _batch_keys(self, batch: pa.RecordBatch, name: str | None) -> list[bytes | None]:
+        if name is None:
+            return [None] * batch.num_rows
+        column = batch.column(name)
+        if self._text_keys and pa.types.is_string(column.type):
+            return column.cast(pa.binary()).to_pylist()
+        return list(map(text_key if self._text_keys else self._encoder.key, column.to_pylist()))
+
+    def encode(self) -> None:
+        """Turn the columns into bytes; Refused names the first value that the schema does not take."""
+        if not self._places:
+            return
+        places, keys = self._places.copy(), self._keys.copy()
+        columns = [column.copy() for column in self._columns]
+        for one in (self._places, self._keys, *self._columns):
+            one.clear()
+        payloads = None if len(places) < _FEW else self._encode_columns(columns)
+        if payloads is None:
+            payloads = self._encode_rows(columns, places)
+        self._refuse_large(payloads, places)
+        if None in keys and self._key_field is not None:
+            own = columns[self._names.index(self._key_field)]
+            keys = [theirs if key is None else key for key, theirs in zip(keys, own, strict=True)]
+        self._ready_keys.extend(self._encode_keys(keys, places))
+        self._ready_values.extend(payloads)
+        self._ready_times.extend([None] * len(payloads))
+
+    def _encode_columns(self, columns: list[list[Any]]) -> list[bytes] | None:
+        """All at once, or None where a value is not exactly of its field's type."""
+        arrays = []
+        for (kind, arrow), column in zip(self._kinds or (), columns, strict=True):
+            if set(map(type, column)) != {kind}:
+                return None
+            try:
+                arrays.append(pa.array(column, arrow))
+            except (pa.ArrowInvalid, OverflowError, UnicodeError):
+                return None
+        try:
+            return self._columns_encoder.encode(pa.RecordBatch.from_arrays(arrays, names=list(self._names)))
+        except BadRecord:
+            return None
+
+    def _encode_rows(self, columns: list[list[Any]], places: list[int]) -> list[bytes]:
+        payloads = []
+        names = self._names
+        for place, row in zip(places, zip(*columns, strict=True), strict=True):
+            try:
+                payloads.append(self._encoder.payload(dict(zip(names, row, strict=True))))
+            except BadRecord as error:
+                raise Refused(place, error) from None
+        return payloads
+
+    def _encode_keys(self, keys: list[Any], places: list[int]) -> Iterable[bytes | None]:
+        if self._text_keys and set(map(type, keys)) == {str}:
+            return map(str.encode, keys)
+        encoded = []
+        for place, key in zip(places, keys, strict=True):
+            try:
+                encoded.append(self._encoder.key(key))
+            except BadRecord as error:
+                raise Refused(place, error) from None
+        return encoded
+
+    def _refuse_large(self, payloads: list[bytes], places: Iterable[int]) -> None:
+        if payloads and max(map(len, payloads)) > MAX_VALUE_BYTES:
+            for place, payload in zip(places, payloads, strict=True):
+                if len(payload) > MAX_VALUE_BYTES:
+                    raise Refused(
+                        place,
+                        BadRecord(
+                            f"the value has {len(payload):,} bytes; Kafka takes {MAX_VALUE_BYTES:,}",
+                            hint=SMALLER,
+                        ),
+                    )
+
+    def send(self, writer: LogWriter) -> int:
+        """Hand over everything that is encoded; returns how many records that were."""
+        count = len(self._ready_values)
+        if not count:
+            return 0
+        keys, values, times = self._ready_keys, self._ready_values, self._ready_times
+        self._ready_keys, self._ready_values, self._ready_times = [], [], []
+        if self._has_times:
+            self._has_times = False
+            records = [
+                {"key": key, "value": value} | ({} if stamp is None else {"timestamp": stamp})
+                for key, value, stamp in zip(keys, values, times, strict=True)
+            ]
+            writer.write(self.topic, records)
+        else:
+            writer.write_pairs(self.topic, keys, values)
+        self.emitted += count
+        return count
+
+    def drop(self) -> None:
+        """Forget what was not sent."""
+        for one in (self._places, self._keys, *self._columns):
+            one.clear()
+        self._ready_keys, self._ready_values, self._ready_times = [], [], []
+        self._has_times = False
+
+
+class Outputs:
+    """The outputs of a job, by feed."""
+
+    def __init__(self, job: str, outputs: Mapping[str, Output]) -> None:
+        self._job = job
+        self.by_name = dict(outputs)
+        self._by_handle: dict[Any, Output] = dict(outputs)
+
+    def find(self, feed: Feed | str) -> Output:
+        """The output of a feed; BadConfig if the job may not write it."""
+        found = self._by_handle.get(feed)
+        if found is None:
+            name = feed if isinstance(feed, str) else getattr(feed, "name", None)
+            found = self.by_name.get(name) if isinstance(name, str) else None
+            if found is None:
+                raise BadConfig(
+                    f"job {self._job!r} emits to {feed!r}, which the catalogue does not give it",
+                    hint=f'Declare the feed with by = "{self._job}" in schemas/catalog.toml, '
+                    "run `stack feeds apply`, and deploy again.",
+                )
+            self._by_handle[feed] = found
+        return found
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_name.values()))
+
+    def encode(self) -> None:
+        """Encode whatever was emitted."""
+        for output in self.by_name.values():
+            output.encode()
+
+    def send(self, writer: LogWriter) -> int:
+        """Hand over whatever is encoded."""
+        return sum(output.send(writer) for output in self.by_name.values())
+
+    def drop(self) -> None:
+        """Forget whatever was not sent."""
+        for output in self.by_name.values():
+            output.drop()
+
+
+def _plain_kinds(schema: AvroSchema) -> list[tuple[type, pa.DataType]] | None:
+    """Python and Arrow type of each field, if all fields are plain."""
+    kinds = []
+    for field in schema.tree.get("fields", ()) if isinstance(schema.tree, dict) else ():
+        kind = field["type"]
+        if not isinstance(kind, str) or kind not in _PLAIN:
+            return None
+        kinds.append(_PLAIN[kind])
+    return kinds or None

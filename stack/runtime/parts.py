@@ -1,0 +1,152 @@
+"""Everything that the tasks of a container share: feeds, codecs, stores, clients, all looked up once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stack.connection import Stack
+from stack.errors import BadConfig, NotFound
+from stack.feeds.avro.codec import RecordEncoder
+from stack.kafka.admin import Topic
+from stack.kafka.inputs import Place
+from stack.model.feed import FeedSpec, KeyFormat, key_subject
+from stack.model.job import InputSpec, JobSpec, StoreSpec, ValueCodec, changelog_name, group_name
+from stack.runtime.launch import Launch
+from stack.runtime.outputs import Output, Outputs
+from stack.runtime.portions import InputDecoder
+from stack.runtime.wiring import Budget, StoreCodec
+from stack.tasks.codecs import key_coding, value_coding
+from stack.tasks.declare import Handler, Job
+
+
+@dataclass(frozen=True, slots=True)
+class InputPart:
+    """One input: its feed, its topic as it is now, and who handles its records."""
+
+    spec: InputSpec
+    feed: FeedSpec
+    topic: Topic
+    decoder: InputDecoder
+    handler: Handler
+
+    def places_of(self, partition: int) -> list[Place]:
+        """The partitions that the task of a number reads."""
+        numbers = range(self.topic.partitions) if self.spec.broadcast else (partition,)
+        return [(self.topic.name, number) for number in numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class StorePart:
+    """One store: how its bytes are made, and its changelog as it is now."""
+
+    spec: StoreSpec
+    codec: StoreCodec
+    topic: Topic
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a container works with."""
+
+    launch: Launch
+    stack: Stack
+    job: Job
+    inputs: dict[str, InputPart]
+    stores: dict[str, StorePart]
+    outputs: Outputs
+    output_places: dict[str, list[Place]]
+    budget: Budget
+    cached_entries: int
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.launch.spec
+
+    @property
+    def group(self) -> str:
+        return group_name(self.launch.settings.name, self.spec.name)
+
+    def store_folder(self, store: str, partition: int) -> Path:
+        return self.launch.state_folder / store / str(partition)
+
+
+def gather(launch: Launch, stack: Stack, job: Job) -> Parts:
+    """Look everything up; what the job needs and is not there is an error that names it."""
+    spec = launch.spec
+    topics = _topics(stack, spec)
+    handlers = {one.feed: handler for handler in job.handlers for one in handler.inputs}
+    inputs = {}
+    for one in spec.inputs:
+        feed = stack.feed(one.feed)
+        topic = topics[stack.topic_of(one.feed, feed.version)]
+        if not one.broadcast and topic.partitions != spec.partitions:
+            raise BadConfig(
+                f"feed {one.feed!r} has {topic.partitions} partitions now; job {spec.name!r} was deployed "
+                f"for {spec.partitions}, and its state is divided among so many",
+                hint="Keys of a grown feed move between partitions. Write a new feed with the new number "
+                "of partitions, and deploy the job under a new name for it.",
+            )
+        decoder = InputDecoder(feed, stack.registry, stack.schema(one.feed).schema)
+        inputs[one.feed] = InputPart(one, feed, topic, decoder, handlers[one.feed])
+    stores = {one.name: _store_part(launch, stack, one, topics) for one in spec.stores}
+    outputs = Outputs(spec.name, {name: _output(stack, name) for name in spec.outputs})
+    places = {
+        name: [(output.topic, number) for number in range(topics[output.topic].partitions)]
+        for name, output in outputs.by_name.items()
+    }
+    count = max(1, len(spec.stores) * spec.partitions)
+    settings = spec.settings
+    # Half for RocksDB, half for values in Python's own form, which take some 200 bytes each.
+    budget = Budget(settings.cache_bytes // 2, count)
+    cached = settings.cache_bytes // 2 // 200 // count
+    return Parts(launch, stack, job, inputs, stores, outputs, places, budget, cached)
+
+
+def _topics(stack: Stack, spec: JobSpec) -> dict[str, Topic]:
+    wanted = {
+        stack.topic_of(name, stack.feed(name).version): f"feed {name!r}"
+        for name in (*(one.feed for one in spec.inputs), *spec.outputs)
+    }
+    for store in spec.stores:
+        wanted[changelog_name(stack.settings.name, spec.name, store.name)] = (
+            f"the changelog of {store.name!r}"
+        )
+    found = stack.admin.describe(wanted)
+    missing = [f"{what} has no topic {name!r}" for name, what in wanted.items() if name not in found]
+    if missing:
+        raise NotFound(
+            f"job {spec.name!r} cannot run: {'; '.join(missing)}",
+            hint="Someone deleted it. `stack feeds apply` makes feeds; `stack jobs deploy` makes changelogs, "
+            "but a deleted changelog took the job's state with it.",
+        )
+    return found
+
+
+def _store_part(launch: Launch, stack: Stack, spec: StoreSpec, topics: dict[str, Topic]) -> StorePart:
+    name = changelog_name(launch.settings.name, launch.spec.name, spec.name)
+    schema_id = 0
+    if spec.value is ValueCodec.AVRO:
+        schema_id = stack.registry.latest(f"{name}-value").id
+    keys = key_coding(spec)
+    values = value_coding(spec, stack.registry, schema_id)
+    codec = StoreCodec(
+        key_type=keys.kind or bytes,
+        encode_key=keys.encode,
+        decode_key=keys.decode,
+        fit_key=keys.fit,
+        value_type=values.kind,
+        encode_value=values.encode,
+        decode_value=values.decode,
+        fit_value=values.fit,
+    )
+    return StorePart(spec, codec, topics[name])
+
+
+def _output(stack: Stack, name: str) -> Output:
+    feed, registered = stack.feed(name), stack.schema(name)
+    keys = None
+    if feed.key is not None and feed.key.format is KeyFormat.AVRO:
+        of_key = stack.registry.latest(key_subject(name))
+        keys = RecordEncoder(of_key.schema, of_key.id)
+    return Output(feed, stack.topic_of(name, feed.version), registered.schema, registered.id, keys)

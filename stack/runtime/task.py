@@ -1,0 +1,101 @@
+"""One task in a container: its stores, its context, and how far it has come."""
+
+from __future__ import annotations
+
+from stack.kafka.inputs import Place
+from stack.model.checkpoint import Checkpoint, InputPoint, StorePoint
+from stack.model.plan import TaskId
+from stack.runtime.parts import Parts
+from stack.runtime.wiring import Overlay, RocksStore
+from stack.tasks.context import Context
+
+# Committed changes are written to RocksDB in portions: when so many keys wait, or after so long.
+_PENDING_ENTRIES = 100_000
+
+
+class Task:
+    """An open task. `positions` are where its inputs stand, `committed` where its last commit left them."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        task: TaskId,
+        stores: dict[str, RocksStore],
+        positions: dict[Place, int],
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self.id = task
+        self._parts = parts
+        self.backing = stores
+        self.overlays = {
+            name: Overlay(name, parts.stores[name].codec, store, parts.cached_entries)
+            for name, store in stores.items()
+        }
+        spec = parts.spec
+        self.context = Context(spec.name, spec.version, task, self.overlays, parts.outputs)
+        self.positions = dict(positions)
+        self.committed = dict(positions)
+        self.number = 0 if checkpoint is None else checkpoint.number
+        self.store_ends = {name: store.position or 0 for name, store in stores.items()}
+        # A first commit tells everybody that this version has the task, even if no record comes.
+        self.announced = False
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a commit would say anything new."""
+        return self.positions != self.committed or any(one.dirty_count for one in self.overlays.values())
+
+    @property
+    def pending(self) -> int:
+        """How many committed keys wait to be written to RocksDB."""
+        return sum(one.pending_count for one in self.overlays.values())
+
+    def checkpoint(
+        self,
+        positions: dict[Place, int],
+        store_ends: dict[str, int],
+        outputs: dict[str, dict[int, tuple[int, int]]],
+        time_ms: int,
+    ) -> Checkpoint:
+        """The record of the commit that is being made."""
+        inputs = {}
+        for name, part in self._parts.inputs.items():
+            offsets = {
+                number: positions[place]
+                for place in part.places_of(self.id.partition)
+                for number in (place[1],)
+            }
+            inputs[name] = InputPoint(part.topic.name, part.topic.id, part.topic.partitions, offsets)
+        stores = {
+            name: StorePoint(part.topic.name, part.topic.id, store_ends[name])
+            for name, part in self._parts.stores.items()
+        }
+        spec = self._parts.spec
+        return Checkpoint(spec.name, self.id, spec.version, self.number + 1, time_ms, inputs, stores, outputs)
+
+    def settle(self, positions: dict[Place, int], store_ends: dict[str, int], time_ms: int) -> None:
+        """The commit of these positions is done."""
+        for overlay in self.overlays.values():
+            overlay.settle()
+        self.committed = positions
+        self.store_ends.update(store_ends)
+        self.number += 1
+        self.announced = True
+        if self.pending > _PENDING_ENTRIES:
+            self.write_pending(time_ms)
+
+    def drop(self) -> None:
+        """Go back to the last commit."""
+        for overlay in self.overlays.values():
+            overlay.drop()
+        self.positions = dict(self.committed)
+
+    def write_pending(self, time_ms: int) -> None:
+        """Bring RocksDB up to the last commit."""
+        for name, overlay in self.overlays.items():
+            overlay.write_pending(self.store_ends[name], time_ms)
+
+    def close(self) -> None:
+        """Let go of the stores, which stay on disk for the next who has the task."""
+        for store in self.backing.values():
+            store.close()

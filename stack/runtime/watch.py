@@ -1,0 +1,108 @@
+"""Watches a container from beside its loop: its parent, its memory, and records that take too long."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import psutil
+
+from stack.model.job import JobSettings
+from stack.runtime.membership import Membership
+from stack.runtime.work import OverMemory, OverTime, Work
+
+log = logging.getLogger("feedstack.container")
+_TICK_S = 0.25
+# Whoever stood still for so long was stopped from outside: no record is to blame for that.
+_STOOD_STILL_S = 2.0
+# User code that cannot be interrupted is given so long before the process ends.
+_GRACE_S = 5.0
+_SIGNAL = signal.SIGUSR2
+ORPHANED_EXIT, STUCK_EXIT = 71, 72
+
+
+class Watch:
+    """A thread that ends the process, or the handler at hand, when a limit is passed."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        membership: Membership,
+        clock: Callable[[], float] = time.monotonic,
+        leave: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._settings = settings
+        self._membership = membership
+        self._clock = clock
+        self._leave = leave
+        self._process = psutil.Process()
+        self._parent = os.getppid()
+        self._stop = threading.Event()
+        self._work: Work | None = None
+        self._is_main = threading.current_thread() is threading.main_thread()
+        self._verdict: Exception | None = None
+        self._previous = signal.signal(_SIGNAL, self._interrupt) if self._is_main else None
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def follow(self, work: Work) -> None:
+        """Look at this work from now on."""
+        self._work = work
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._stop.set()
+        self._thread.join(2.0)
+        if self._is_main:
+            signal.signal(_SIGNAL, self._previous or signal.SIG_DFL)
+
+    def _interrupt(self, _signum: int, _frame: FrameType | None) -> None:
+        """Runs in the main thread: raises into user code, and only there."""
+        if self._work is not None and self._work.current is not None and self._verdict is not None:
+            raise self._verdict
+
+    def _run(self) -> None:
+        seen: tuple[int, int] | None = None
+        since = last = self._clock()
+        while not self._stop.wait(_TICK_S):
+            now = self._clock()
+            if os.getppid() != self._parent:
+                log.error("the executor is gone: this container ends")
+                self._leave(ORPHANED_EXIT)
+            at = self._at()
+            if at != seen or now - last > _STOOD_STILL_S:
+                seen, since = at, now
+            last = now
+            limit_s = self._settings.record_limit_ms / 1000
+            if at is not None and now - since > limit_s:
+                self._pronounce(OverTime(f"has kept one record for more than {limit_s:g} s"))
+            self._weigh()
+
+    def _at(self) -> tuple[int, int] | None:
+        run = None if self._work is None else self._work.current
+        return None if run is None else (id(run), run.task.context.index)
+
+    def _weigh(self) -> None:
+        used = int(self._process.memory_info().rss)
+        self._membership.memory_bytes = used
+        limit = self._settings.memory_bytes
+        if used > limit:
+            sizes = f"{used >> 20:,} MiB; its limit is {limit >> 20:,} MiB"
+            self._pronounce(OverMemory(f"has made the container grow to {sizes}"))
+
+    def _pronounce(self, verdict: Exception) -> None:
+        """End the handler at hand, or the loop; the process if neither can be reached."""
+        self._verdict = self._membership.verdict = verdict
+        deadline = self._clock() + _GRACE_S
+        while self._clock() < deadline:
+            if self._is_main:
+                os.kill(os.getpid(), _SIGNAL)
+            if self._stop.wait(_TICK_S):
+                return
+        log.error("the container %s and cannot be interrupted: its process ends", verdict)
+        self._leave(STUCK_EXIT)

@@ -1,0 +1,1 @@
+"""What people write jobs with: Job, Feed, the context and the stores."""

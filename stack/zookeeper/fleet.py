@@ -1,0 +1,312 @@
+"""The nodes of one job: its plan, its containers, what they released, and how it is doing.
+
+/feedstack/<stack>/jobs/<job>                     its version is the leader's term, see `lead`
+                             /leader              ephemeral: the runner that leads the job
+                             /plan                who runs what; the leader writes it
+                             /status              how the job is doing; the leader writes it
+                             /containers/<slot>.<attempt>   ephemeral: what a container says of itself
+                             /released/<task>     up to which generation nobody else has the task open
+/feedstack/<stack>/runners/<id>                   ephemeral: a runner and its process
+
+A container's node carries the attempt, so that whatever an older attempt still writes can be refused: a
+new attempt removes the nodes of the older ones, and a release counts only while its container's node is
+there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, NoNodeError
+from kazoo.recipe.watchers import ChildrenWatch, DataWatch
+
+from stack.errors import LostOwnership, Unavailable
+from stack.model.fleet import (
+    JobStatus,
+    RunnerPlace,
+    runner_from_json,
+    runner_to_json,
+    status_from_json,
+)
+from stack.model.plan import (
+    ContainerReport,
+    Plan,
+    TaskId,
+    plan_from_json,
+    report_from_json,
+    report_to_json,
+)
+from stack.zookeeper.fleet_session import FleetSession
+from stack.zookeeper.nodes import (
+    Change,
+    bounded,
+    children,
+    delete,
+    ensure,
+    is_own,
+    parsed,
+    read,
+    read_json,
+    to_bytes,
+)
+from stack.zookeeper.session import stack_node
+
+__all__ = ["FleetNodes", "FleetSession", "JobNodes"]
+# How often a change that met another one is tried again.
+_TRIES = 50
+
+
+class JobNodes:
+    """Everything in ZooKeeper about one job, as containers, commands and runners see it.
+
+    Callbacks are called from a thread of the session, first with what is there now and then after every
+    change; several changes may come as one. They must not wait.
+    """
+
+    def __init__(self, session: FleetSession, stack: str, job: str) -> None:
+        self.session = session
+        self.job = job
+        self.root = f"{stack_node(stack)}/jobs/{job}"
+        self._own: str | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Call nobody back any more."""
+        self._closed = True
+
+    # What anybody may read.
+
+    def plan(self, fresh: bool = False) -> Plan | None:
+        """The plan; `fresh` asks the server to catch up first, so that no older one is seen."""
+        if fresh:
+            self.session.ask(
+                f"looking for the plan of {self.job}", lambda: self.session.client.sync_async(self.root)
+            )
+        tree = read_json(self.session, f"{self.root}/plan")
+        return None if tree is None else parsed(plan_from_json, tree, f"{self.root}/plan")
+
+    def status(self) -> JobStatus | None:
+        """What the job's runner said last; it stays when the runner goes."""
+        tree = read_json(self.session, f"{self.root}/status")
+        return None if tree is None else parsed(status_from_json, tree, f"{self.root}/status")
+
+    def leader(self) -> RunnerPlace | None:
+        """The runner that leads the job now."""
+        tree = read_json(self.session, f"{self.root}/leader")
+        return None if tree is None else parsed(runner_from_json, tree, f"{self.root}/leader")
+
+    def reports(self) -> tuple[ContainerReport, ...]:
+        """What the containers that are there say of themselves, by slot and attempt."""
+        found = []
+        for name in children(self.session, f"{self.root}/containers"):
+            path = f"{self.root}/containers/{name}"
+            tree = read_json(self.session, path)
+            if tree is not None:
+                found.append(parsed(report_from_json, tree, path))
+        return tuple(sorted(found, key=lambda one: (one.slot, one.attempt)))
+
+    def released(self) -> dict[TaskId, int]:
+        """Per task the generation up to which no earlier owner has it open."""
+        generations = {}
+        for name in children(self.session, f"{self.root}/released"):
+            tree = read_json(self.session, f"{self.root}/released/{name}")
+            if tree is not None:
+                generations[TaskId.parse(name)] = int(tree)
+        return generations
+
+    # What tells of changes.
+
+    def watch_plan(self, callback: Callable[[Plan], None]) -> None:
+        """Call back with every plan; not at all while there is none."""
+
+        def on_data(data: bytes | None, _stat: Any) -> bool:
+            if data is not None and not self._closed:
+                callback(parsed(plan_from_json, json.loads(data), f"{self.root}/plan"))
+            return not self._closed
+
+        self._watch("plan", lambda: DataWatch(self.session.client, f"{self.root}/plan", on_data))
+
+    def watch_released(self, callback: Callable[[Mapping[TaskId, int]], None]) -> None:
+        """Call back with all releases whenever a task was released."""
+        self.prepare()
+
+        def on_data(data: bytes | None, _stat: Any) -> bool:
+            if data is not None and not self._closed:
+                callback(self.released())
+            return not self._closed
+
+        self._watch("releases", lambda: DataWatch(self.session.client, f"{self.root}/released", on_data))
+
+    def watch_members(self, callback: Callable[[], None]) -> None:
+        """Call back whenever a container came or went."""
+        self.prepare()
+        path = f"{self.root}/containers"
+
+        def on_children(_names: list[str]) -> bool:
+            if not self._closed:
+                callback()
+            return not self._closed
+
+        self._watch("containers", lambda: ChildrenWatch(self.session.client, path, on_children))
+
+    def _watch(self, what: str, begin: Callable[[], object]) -> None:
+        bounded(f"watching the {what} of {self.job}", begin)
+
+    # What a container writes.
+
+    def register(self, report: ContainerReport) -> None:
+        """Announce a container; nodes of older attempts of its slot go at once.
+
+        LostOwnership if a newer attempt is there. To be called once the container has fenced its
+        predecessors in Kafka: a registered container counts as the only one of its slot.
+        """
+        self.prepare()
+        doing = f"registering container {report.slot} of {self.job}"
+        own = f"{self.root}/containers/{report.slot}.{report.attempt}"
+        data = to_bytes(report_to_json(report))
+        for _ in range(_TRIES):
+            older = []
+            for name in children(self.session, f"{self.root}/containers"):
+                slot, _, attempt = name.partition(".")
+                if int(slot) != report.slot:
+                    continue
+                if int(attempt) > report.attempt:
+                    raise LostOwnership(
+                        f"{doing}: attempt {attempt} is there already, this is {report.attempt}"
+                    )
+                if int(attempt) < report.attempt:
+                    older.append(f"{self.root}/containers/{name}")
+                elif is_own(self.session, own):
+                    self._own = own
+                    return
+                else:
+                    raise LostOwnership(f"{doing}: another process has attempt {report.attempt}")
+            change = Change(self.session, doing)
+            for path in older:
+                change.delete(path)
+            change.create(own, data, ephemeral=True)
+            if change.commit():
+                self._own = own
+                return
+        raise Unavailable(f"{doing}: others keep changing the same nodes")
+
+    def update_report(self, report: ContainerReport) -> None:
+        """Say how the container is doing; LostOwnership if a newer attempt has removed its node."""
+        own = self._own_path()
+        try:
+            data = to_bytes(report_to_json(report))
+            self.session.ask(f"reporting to {own}", lambda: self.session.client.set_async(own, data))
+        except NoNodeError:
+            raise LostOwnership(f"{own} was removed: a newer attempt took over") from None
+
+    def release(self, task: TaskId, generation: int) -> None:
+        """Say that this container has the task committed and closed, as the plan of a generation asks.
+
+        LostOwnership if a newer attempt has taken this container's place: it answers for its tasks then.
+        """
+        own = self._own_path()
+
+        def guard(change: Change) -> None:
+            change.check(own)
+
+        if not write_released(self.session, self.root, {task: generation}, guard):
+            raise LostOwnership(f"{own} was removed: a newer attempt took over")
+
+    def unregister(self) -> None:
+        """Remove the container's node at once rather than with its session."""
+        own, self._own = self._own_path(), None
+        delete(self.session, own)
+
+    def _own_path(self) -> str:
+        if self._own is None:
+            raise LostOwnership(f"no container of {self.job} is registered here")
+        return self._own
+
+    def prepare(self) -> None:
+        """Make the folders that others are made in."""
+        for name in ("containers", "released"):
+            ensure(self.session, f"{self.root}/{name}")
+
+
+class FleetNodes:
+    """The runners and jobs of one stack."""
+
+    def __init__(self, session: FleetSession, stack: str) -> None:
+        self.session = session
+        self.stack = stack
+        self.root = stack_node(stack)
+
+    def job(self, name: str) -> JobNodes:
+        """The nodes of one job."""
+        return JobNodes(self.session, self.stack, name)
+
+    def jobs(self) -> list[str]:
+        """Every job that has nodes."""
+        return children(self.session, f"{self.root}/jobs")
+
+    def runners(self) -> tuple[RunnerPlace, ...]:
+        """The runners that are there."""
+        paths = [f"{self.root}/runners/{name}" for name in children(self.session, f"{self.root}/runners")]
+        trees = [(path, read_json(self.session, path)) for path in paths]
+        return tuple(parsed(runner_from_json, tree, path) for path, tree in trees if tree is not None)
+
+    def register_runner(self, place: RunnerPlace) -> None:
+        """Announce a runner for as long as the session lasts."""
+        ensure(self.session, f"{self.root}/runners")
+        path = f"{self.root}/runners/{place.id}"
+        change = Change(self.session, f"registering runner {place.id}")
+        change.create(path, to_bytes(runner_to_json(place)), ephemeral=True)
+        if not change.commit() and not is_own(self.session, path):
+            raise LostOwnership(f"another process is runner {place.id}")
+
+    def remove_runner(self, runner: str) -> None:
+        """Take a runner's node away, of one that is known to be dead."""
+        delete(self.session, f"{self.root}/runners/{runner}")
+
+    def watch_runners(self, callback: Callable[[], None]) -> None:
+        """Call back whenever a runner came or went."""
+        ensure(self.session, f"{self.root}/runners")
+        path = f"{self.root}/runners"
+        begin = lambda: ChildrenWatch(self.session.client, path, lambda _: callback())  # noqa: E731
+        bounded("watching the runners", begin)
+
+    def watch_runner(self, runner: str, on_gone: Callable[[], None]) -> None:
+        """Call back when a runner is gone, at once if it is gone already."""
+
+        def on_data(data: bytes | None, _stat: Any) -> None:
+            if data is None:
+                on_gone()
+
+        path = f"{self.root}/runners/{runner}"
+        bounded("watching the runner", lambda: DataWatch(self.session.client, path, on_data))
+
+
+def write_released(
+    session: FleetSession, root: str, generations: Mapping[TaskId, int], guard: Callable[[Change], None]
+) -> bool:
+    """Raise the generations of tasks, never lower them; False if the guard does not hold any more."""
+    for _ in range(_TRIES):
+        change = Change(session, f"releasing tasks at {root}")
+        guard(change)
+        steps = 0
+        for task, generation in generations.items():
+            path = f"{root}/released/{task}"
+            found = read(session, path)
+            if found is None:
+                change.create(path, str(generation).encode())
+            elif int(found[0]) < generation:
+                change.set(path, str(generation).encode(), found[1].version)
+            else:
+                continue
+            steps += 1
+        if not steps:
+            return True
+        # The folder's own change is what a watch sees.
+        change.set(f"{root}/released", b"")
+        if change.commit():
+            return True
+        if isinstance(change.results[0], (NoNodeError, BadVersionError)):
+            return False
+    raise Unavailable(f"releasing tasks at {root}: others keep changing the same nodes")
