@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 from ops.cluster.files import write_atomically
 from ops.cluster.java import find_java
@@ -48,8 +47,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(settings: Settings, layout: Layout) -> int:
-    java = find_java(settings.embedded.java)
-    os.environ["JAVA_HOME"] = str(Path(java.command).resolve().parents[1])
     with (
         (layout.logs / "spark.out").open("ab") as output,
         contextlib.closing(_containers(settings, layout, output.fileno())) as containers,
@@ -66,7 +63,8 @@ def _containers(settings: Settings, layout: Layout, output: int) -> SparkContain
     conf = layout.conf / NAME / "log4j2.properties"
     write_atomically(conf, log4j_properties(layout.logs / "spark.log", "warn", {}))
     folder = layout.temporary(NAME) / f"spark-{os.getpid()}"
-    place = SparkPlace(folder, conf, (mark(layout.data, JVM),))
+    java = find_java(settings.embedded.java).command
+    place = SparkPlace(folder, java, conf, (mark(layout.data, JVM),))
     return SparkContainers(settings.spark_master, settings.name, place, output)
 
 

@@ -130,6 +130,7 @@ class ProcessContainers:
         self._context.set_forkserver_preload(["tests.fake_container"])
         self._slots = threading.Semaphore(slots)
         self.broken: str | None = None
+        self.warm_at: float | None = time.monotonic()
         self.processes: dict[tuple[str, int, int], BaseProcess] = {}
 
     def launch(self, launch: Launch, on_end: OnEnd) -> None:

@@ -81,6 +81,7 @@ def root(ctx: click.Context, config: Path | None) -> None:
 def _add_commands() -> None:
     """Importing a module adds its commands to their group; the groups are added here."""
     from ops.cli import (  # noqa: F401
+        chaos,
         cluster,
         feeds,
         generate,
@@ -93,7 +94,7 @@ def _add_commands() -> None:
         tail,
     )
 
-    groups = (feeds.feeds, schemas.schemas, jobs.jobs, stories.demo, stories.bench)
+    groups = (feeds.feeds, schemas.schemas, jobs.jobs, stories.demo, stories.bench, chaos.chaos)
     for command in (*cluster.COMMANDS, *groups):
         root.add_command(command)
 

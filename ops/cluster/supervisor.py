@@ -71,6 +71,7 @@ class Supervisor:
     def run(self) -> None:
         """Adopt, start and watch until stopped; then stop the children."""
         self._adopt(processes.find(self._layout.data))
+        self._write_endpoints()  # before any child looks for them
         with ThreadPoolExecutor(len(self._children), "child") as pool:
             while not self._stop.is_set():
                 list(pool.map(self._tend, self._children))
@@ -177,10 +178,14 @@ class Supervisor:
             for child in self._children
         }
         state = {"supervisor": os.getpid(), "services": services}
+        self._write_endpoints()
         with contextlib.suppress(OSError):  # a full disk must not end the supervisor
+            self._run_file.keep(state)  # last: who sees that all is ready looks for the endpoints
+
+    def _write_endpoints(self) -> None:
+        with contextlib.suppress(OSError):
             if self._endpoints is not None:
                 self._endpoints_file.keep(self._endpoints)
-            self._run_file.keep(state)  # last: who sees that all is ready looks for the endpoints
 
     def _stop_children(self) -> None:
         """Everything that needs ZooKeeper or Kafka goes first; brokers go together."""

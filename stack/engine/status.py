@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stack.engine.supervision import REGISTER_S, Facts, Launched, Memory
+from stack.engine.supervision import COLD_S, REGISTER_S, Facts, Launched, Memory
 from stack.model.fleet import JobState, JobStatus
 from stack.model.job import Desired, JobEntry
 from stack.model.plan import Plan, TaskState
@@ -10,9 +10,13 @@ from stack.model.plan import Plan, TaskState
 _SLOTS_HINT = "Spark has no core free for them: raise N in spark.master = local[N], or add workers."
 
 
-def is_late(launched: Launched, now: float) -> bool:
+def is_late(launched: Launched, facts: Facts) -> bool:
     """Whether a container should have registered by now."""
-    return launched.registered_at is None and now - launched.at >= REGISTER_S
+    if launched.registered_at is not None:
+        return False
+    if facts.warm_at is None:
+        return facts.now - launched.at >= COLD_S
+    return facts.now - max(launched.at, facts.warm_at) >= REGISTER_S
 
 
 def status_of(memory: Memory, facts: Facts) -> JobStatus:
@@ -75,7 +79,7 @@ def _running_words(memory: Memory, plan: Plan, facts: Facts) -> tuple[JobState, 
     late = [
         slot
         for slot, one in memory.launches.items()
-        if slot in plan.slots and slot not in ready and is_late(one, facts.now)
+        if slot in plan.slots and slot not in ready and is_late(one, facts)
     ]
     if late:
         what = "1 slot" if len(late) == 1 else f"{len(late)} slots"

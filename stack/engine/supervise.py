@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -13,6 +14,7 @@ from stack.engine.status import is_late, status_of
 from stack.engine.supervision import (
     CANCELLED_S,
     GONE_S,
+    OTHERS_S,
     STOP_S,
     VANISHED_S,
     CancelSlot,
@@ -154,8 +156,7 @@ def _replan(memory: Memory, facts: Facts, goal: Goal, orders: list[Order]) -> Me
     spec = entry.spec
     tasks = tasks_of(spec.partitions)
     wanted = range(max(1, min(spec.settings.containers, len(tasks))))
-    late = {slot for slot, one in memory.launches.items() if is_late(one, facts.now)}
-    shares = assign(tasks, [slot for slot in wanted if slot not in late] or wanted, previous)
+    shares = assign(tasks, _eligible(memory, facts, wanted), previous)
     assigned = {slot: shares.get(slot, ()) for slot in wanted}
     drained = {slot for slot in memory.drained if slot in assigned and _had(previous, slot) == assigned[slot]}
     fresh = [slot for slot in wanted if slot not in drained and _wants_start(memory, slot, facts.now)]
@@ -166,6 +167,17 @@ def _replan(memory: Memory, facts: Facts, goal: Goal, orders: list[Order]) -> Me
     plan = next_plan(previous, memory.holders, assigned, fresh, version=spec.version, drain=drain)
     memory = _adopt(memory, plan, orders)
     return _launch(memory, facts, fresh, orders)
+
+
+def _eligible(memory: Memory, facts: Facts, wanted: Iterable[int]) -> list[int]:
+    """The slots that get tasks: all but those that wait for a core while others have one."""
+    waiting = {slot for slot, one in memory.launches.items() if is_late(one, facts)}
+    eligible = [slot for slot in wanted if slot not in waiting]
+    launched = [memory.launches[slot] for slot in eligible if slot in memory.launches]
+    since = [one.registered_at for one in launched if one.registered_at is not None]
+    if since and facts.now - min(since) >= OTHERS_S:
+        return eligible
+    return list(wanted)
 
 
 def _had(plan: Plan | None, slot: int) -> tuple[TaskId, ...] | None:
@@ -229,7 +241,7 @@ def _settle(memory: Memory, facts: Facts, orders: list[Order]) -> Memory:
     fencing = dict(memory.fencing)
     for slot in sorted({slot for slots in memory.holders.values() for slot in slots}):
         one = memory.launches.get(slot)
-        answers = one is not None and not is_late(one, facts.now)
+        answers = one is not None and not is_late(one, facts)
         if not answers and slot not in fencing:
             fencing[slot] = plan.generation
             orders.append(FenceSlot(slot))

@@ -14,6 +14,10 @@ from stack.model.plan import ContainerReport, Ending, Plan, TaskId
 
 # A container that has not registered by then gets no tasks: Spark has no slot for it.
 REGISTER_S = 8.0
+# The same while Spark has not even loaded our code.
+COLD_S = 30.0
+# Unless the others have only just registered: then the machine is slow, and it will come, too.
+OTHERS_S = 3.0
 # How long a container that left ZooKeeper may take to end before another takes its place.
 VANISHED_S = 0.5
 # The same for one that shall end anyway.
@@ -115,6 +119,8 @@ class Facts:
     fenced: frozenset[int] = frozenset()
     stopping: bool = False
     runner: str = ""
+    # Since when Spark has our code loaded, None if it has not.
+    warm_at: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 from confluent_kafka import KafkaError, KafkaException
@@ -23,6 +24,7 @@ _FENCED = {
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_ID_MAPPING,
 }
+_IS_FENCED = re.compile(r"fenced|epoch|newer (producer )?instance", re.IGNORECASE)
 # What passes by itself once a partition has its leader.
 PASSING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -60,7 +62,8 @@ REFUSED = {
 def translate(error: KafkaError, doing: str) -> FeedstackError:
     """Our error for one of Kafka's; `doing` says what was tried, such as 'reading page-views'."""
     code, reason = error.code(), error.str()
-    if code in _FENCED:
+    # After a fatal error every call answers with this one; its text holds the first.
+    if code in _FENCED or (code == KafkaError._FATAL and _IS_FENCED.search(reason)):
         return LostOwnership(f"{doing}: another process took over", hint="This process must stop.")
     if code in _AWAY:
         return Unavailable(

@@ -51,20 +51,23 @@ def last_checkpoints(
     end, window = bounds.high, _FIRST_LOOK
     deadline = clock() + _LIMIT_S
     with LogReader(access, topic) as reader:
-        while end > bounds.low and len(found) < len(wanted):
+        while end > bounds.low and wanted:
             start = max(bounds.low, end - window)
-            newest: dict[bytes, bytes] = {}
+            newest: dict[bytes, bytes | None] = {}
             reader.assign({partition: start}, {partition: end})
             while not reader.done:
                 batch = reader.read(timeout_s=0.25)
                 pairs = zip(batch.keys, batch.values, strict=True)
-                newest.update({key: value for key, value in pairs if key in wanted and value is not None})
+                newest.update({key: value for key, value in pairs if key in wanted})
                 if not len(batch) and clock() > deadline:
                     raise Unavailable(
                         f"{topic} could not be read to its end within {_LIMIT_S:.0f} s",
                         hint="A transaction may be open: it ends by its time limit. Kafka may be away.",
                     )
             for key, value in newest.items():
-                found.setdefault(wanted[key], checkpoint_from_bytes(value))
+                # A deletion ends the search, too: what stands before it belongs to a job that was removed.
+                task = wanted.pop(key)
+                if value is not None:
+                    found[task] = checkpoint_from_bytes(value)
             end, window = start, window * _WIDER
     return found

@@ -19,6 +19,11 @@ class Containers(Protocol):
         """In the environment of every container: by it a process is known to be ours."""
         ...
 
+    @property
+    def warm_at(self) -> float | None:
+        """When our code was loaded where containers run, by a monotonic clock; None before."""
+        ...
+
     def launch(self, launch: Launch, on_end: OnEnd) -> None:
         """Start a container when there is room for it; `on_end` is called once, from another thread."""
         ...

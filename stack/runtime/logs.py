@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import logging
 import sys
 import threading
@@ -12,6 +11,7 @@ import time
 from collections import deque
 from types import TracebackType
 
+from stack.deploy.logs import LogLine, line_to_bytes
 from stack.errors import FeedstackError
 from stack.kafka.config import kafka_access
 from stack.kafka.writer import LogWriter
@@ -24,6 +24,8 @@ log = logging.getLogger("feedstack.container")
 _MOST_WAITING = 2_000
 _MOST_CHARACTERS = 20_000
 _LAST_WAIT_S = 3.0
+# What these tell in good times is nothing to the people who read a job's log.
+_INNER = ("kazoo", "feedstack.zookeeper", "feedstack.kafka", "py4j", "asyncio")
 
 
 class LogFeed(logging.Handler):
@@ -75,18 +77,20 @@ class LogFeed(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a line; called by `logging`."""
+        if record.name.startswith(_INNER) and record.levelno < logging.WARNING:
+            return
         if len(self._lines) >= _MOST_WAITING:
             self._lost += 1
             return
-        line = {
-            "time_ms": int(record.created * 1000),
-            "job": self._launch.spec.name,
-            "slot": self._launch.slot,
-            "attempt": self._launch.attempt,
-            "level": record.levelname.lower(),
-            "text": self.format(record)[:_MOST_CHARACTERS],
-        }
-        self._lines.append(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace"))
+        line = LogLine(
+            int(record.created * 1000),
+            self._launch.spec.name,
+            self._launch.slot,
+            self._launch.attempt,
+            record.levelname.lower(),
+            self.format(record)[:_MOST_CHARACTERS],
+        )
+        self._lines.append(line_to_bytes(line))
         self._wake.set()
 
     def _write_all(self) -> None:

@@ -124,6 +124,7 @@ class LedJob:
             fenced=frozenset(_drawn(self._fenced)),
             stopping=stopping,
             runner=self._means.runner,
+            warm_at=self._means.containers.warm_at,
         )
         decision = supervise(self._memory, facts)
         self._memory = decision.memory

@@ -7,33 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stack.runtime.host import IDENTITY_VARIABLE
+from stack.runtime.spark_jvm import QUICK_WORDS
 
 # Where our packages are, for executors that run from a checkout which is not installed.
 _PACKAGES = str(Path(__file__).resolve().parents[2])
-_JVM_OPTIONS = (
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-XX:+PerfDisableSharedMem",
-    "-XX:+ExitOnOutOfMemoryError",
-    "-Xshare:auto",
-)
 
 
 @dataclass(frozen=True)
 class SparkPlace:
-    """What of Spark's is where: its scratch folder, its log settings, further words for its JVM."""
+    """What of Spark's is where: its Java, its scratch folder, its log settings, more words for its JVM."""
 
     folder: Path
+    java: str = "java"
     log4j: Path | None = None
     jvm_words: tuple[str, ...] = ()
-    driver_memory: str = "512m"
+    memory: str = "512m"
+
+    @property
+    def words(self) -> list[str]:
+        """The words for the JVM of the application itself."""
+        words = [*self.jvm_words, f"-Djava.io.tmpdir={self.folder}"]
+        return [*words, f"-Dlog4j2.configurationFile={self.log4j}"] if self.log4j else words
 
 
 def spark_conf(master: str, name: str, identity: str, place: SparkPlace) -> dict[str, str]:
     """Every setting of the Spark application of a runner."""
-    words = [*_JVM_OPTIONS, *place.jvm_words, f"-Djava.io.tmpdir={place.folder}"]
-    if place.log4j is not None:
-        words.append(f"-Dlog4j2.configurationFile={place.log4j}")
     return {
         "spark.master": master,
         "spark.app.name": f"feedstack {name}",
@@ -48,8 +46,7 @@ def spark_conf(master: str, name: str, identity: str, place: SparkPlace) -> dict
         "spark.python.task.killTimeout": "500ms",
         "spark.locality.wait": "0",
         "spark.local.dir": str(place.folder),
-        "spark.driver.memory": place.driver_memory,
-        "spark.driver.extraJavaOptions": " ".join(_quoted(word) for word in words),
+        "spark.driver.memory": place.memory,
         "spark.cleaner.periodicGC.interval": "10min",
         **_network(master),
         **{f"spark.executorEnv.{key}": value for key, value in _environment(identity).items()},
@@ -79,10 +76,5 @@ def _network(master: str) -> Mapping[str, str]:
         "spark.network.timeoutInterval": "2s",
         "spark.rpc.askTimeout": "10s",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": " ".join(_JVM_OPTIONS),
+        "spark.executor.extraJavaOptions": " ".join(QUICK_WORDS),
     }
-
-
-def _quoted(word: str) -> str:
-    """A word for Java's options, which are split at white space."""
-    return f'"{word}"' if any(one.isspace() for one in word) else word

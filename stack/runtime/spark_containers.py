@@ -7,13 +7,12 @@ import logging
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import IO, Any
+from typing import Any
 
 from stack.errors import Unavailable
 from stack.model.plan import ContainerReport, Ending, Reason
@@ -22,10 +21,12 @@ from stack.runtime.host import kill_container
 from stack.runtime.launch import Launch
 from stack.runtime.spark_conf import SparkPlace, spark_conf
 from stack.runtime.spark_endings import ending_of
+from stack.runtime.spark_jvm import Output, end_jvm, start_gateway
 
 log = logging.getLogger("feedstack.runner")
-_JVM_END_S = 5.0
+_STOP_S = 5.0
 _ASK_S = 1.0
+_WARM_S = 0.05
 
 
 def run_launches(launches: Iterator[Launch]) -> Iterator[Ending]:
@@ -43,7 +44,11 @@ def run_launches(launches: Iterator[Launch]) -> Iterator[Ending]:
 
 
 def warm_up(numbers: Iterator[int]) -> Iterator[int]:
-    """Makes an executor load our code before the first container needs it."""
+    """Makes an executor load our code before the first container needs it.
+
+    A moment long, so that each executor gets one of these and none gets two.
+    """
+    time.sleep(_WARM_S)
     return numbers
 
 
@@ -55,7 +60,7 @@ class SparkContainers:
         master: str,
         name: str,
         place: SparkPlace,
-        output: IO[bytes] | int = subprocess.DEVNULL,
+        output: Output = subprocess.DEVNULL,
         body: Callable[[Iterator[Launch]], Iterator[Ending]] = run_launches,
     ) -> None:
         self.identity = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -63,13 +68,28 @@ class SparkContainers:
         self._place = place
         self._closing = False
         self._asked_at = 0.0
+        self.warm_at: float | None = None
         self._threads: set[threading.Thread] = set()
         self._context, self._jvm = _start(spark_conf(master, name, self.identity, place), place, output)
-        threading.Thread(target=self._warm_up, name="warm-up", daemon=True).start()
+        threading.Thread(target=self._keep_warm, name="warm-up", daemon=True).start()
 
-    def _warm_up(self) -> None:
-        with contextlib.suppress(Exception):  # a container will tell
-            self._context.parallelize([0], 1).mapPartitions(warm_up).collect()
+    def _keep_warm(self) -> None:
+        """Every new executor loads our code at once, rather than with the first container that it gets."""
+        known = ""
+        while not self._closing:
+            with contextlib.suppress(Exception):  # a container, or `fault`, will tell
+                found = self._context._jsc.sc().getExecutorMemoryStatus().keySet().mkString(" ")
+                if found != known:
+                    self._warm_up(max(1, found.count(" ")))
+                    known = found
+            time.sleep(_ASK_S)
+
+    def _warm_up(self, executors: int) -> None:
+        """One small task per executor; in `local` the driver is the only one."""
+        numbers = self._context.parallelize(range(executors), executors)
+        numbers.mapPartitions(warm_up).collect()
+        if self.warm_at is None:
+            self.warm_at = time.monotonic()
 
     def launch(self, launch: Launch, on_end: OnEnd) -> None:
         name = _group(launch)
@@ -115,8 +135,8 @@ class SparkContainers:
         self._closing = True
         stop = threading.Thread(target=self._stop_context, name="stop", daemon=True)
         stop.start()
-        stop.join(_JVM_END_S)
-        _end(self._jvm)
+        stop.join(_STOP_S)
+        end_jvm(self._jvm)
         shutil.rmtree(self._place.folder, ignore_errors=True)
 
     def _stop_context(self) -> None:
@@ -128,37 +148,19 @@ def _group(launch: Launch) -> str:
     return f"{launch.spec.name}.{launch.slot}.{launch.attempt}"
 
 
-def _start(
-    conf: dict[str, str], place: SparkPlace, output: IO[bytes] | int
-) -> tuple[Any, subprocess.Popen[bytes]]:
+def _start(conf: dict[str, str], place: SparkPlace, output: Output) -> tuple[Any, subprocess.Popen[bytes]]:
     from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
 
     place.folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    settings = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    gateway = None
+    gateway, jvm = start_gateway(place.java, place.memory, place.words, conf, output)
     try:
-        gateway = launch_gateway(settings, {"stdout": output, "stderr": output})
-        return SparkContext(conf=settings, gateway=gateway), gateway.proc
+        settings = SparkConf(loadDefaults=False, _jvm=gateway.jvm).setAll(list(conf.items()))
+        return SparkContext(conf=settings, gateway=gateway), jvm
     except Exception as error:
-        if gateway is not None:
-            _end(gateway.proc)
+        end_jvm(jvm)
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise Unavailable(
             f"Spark at {conf['spark.master']} cannot be reached: {said[0]}",
             hint="Check spark.master in stack.toml, and whether that master runs.",
         ) from None
-
-
-def _end(jvm: subprocess.Popen[bytes]) -> None:
-    """The JVM ends when its standard input does; one that hangs is killed."""
-    with contextlib.suppress(OSError):
-        if jvm.stdin is not None:
-            jvm.stdin.close()
-    try:
-        jvm.wait(_JVM_END_S)
-    except subprocess.TimeoutExpired:
-        jvm.send_signal(signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            jvm.wait(_JVM_END_S)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stack.engine.cadence import next_chunk
-from stack.errors import BadRecord, FeedstackError
+from stack.errors import BadInput, FeedstackError
 from stack.kafka.inputs import Place, Portion
 from stack.model.plan import Ending, Reason
 from stack.runtime.outputs import Refused
@@ -205,7 +205,7 @@ def _failed(run: Run, index: int, error: Exception) -> RecordFault:
             Ending(Reason.FAILED, f"{place}: {name} {error}{where}", hint, place, retry=False, detail=detail)
         )
     hint = hint or "Correct the code and deploy again; nothing of the record was written."
-    retry = not isinstance(error, BadRecord)
+    retry = not isinstance(error, BadInput)
     message = f"{place}: {run.part.handler.name} failed: {said}{where}"
     return RecordFault(Ending(Reason.FAILED, message, hint, place, retry=retry, detail=detail))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +14,7 @@ import pytest
 from stack import Stack
 from stack.deploy.code import PIECE_BYTES, CodeFeed, code_feed, code_folder
 from stack.deploy.deploy import Deployed, deploy
+from stack.deploy.inspect import Declared, inspect
 from stack.deploy.jobs import jobs_feed
 from stack.deploy.operate import remove_state
 from stack.errors import BadConfig, CorruptState, NotFound
@@ -35,6 +38,21 @@ def keep(view, ctx):
     ctx.emit(Feed("users"), view)
 """
 PutUp = Callable[..., Deployed]
+
+
+@pytest.fixture(autouse=True)
+def inspect_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same code declares the same: a process is started for each code once, not for each deploy."""
+    monkeypatch.setattr(
+        "stack.deploy.deploy.inspect", lambda place: _inspected((place / "job.py").read_text())
+    )
+
+
+@functools.cache
+def _inspected(code: str) -> Declared:
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "job.py").write_text(code)
+        return inspect(Path(place))
 
 
 @pytest.fixture

@@ -1,0 +1,145 @@
+"""Starts Spark's JVMs directly: its scripts would first start another JVM to put the command together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from stack.errors import Unavailable
+
+Output = IO[bytes] | int
+START_S = 90.0
+_END_S = 5.0
+# What Spark's own launcher adds for Java 17 and later.
+_OPENED = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+_WORDS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+)
+# Small and quick to start: these JVMs only carry messages.
+QUICK_WORDS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+PerfDisableSharedMem",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Xshare:auto",
+)
+
+
+def spark_home() -> Path:
+    """The folder of the installed pyspark."""
+    import pyspark
+
+    return Path(pyspark.__file__).resolve().parent
+
+
+def jvm_command(java: str, memory: str, words: Sequence[str], main: Sequence[str]) -> list[str]:
+    """The command of one of Spark's JVMs."""
+    classes = str(spark_home() / "jars" / "*")
+    return [java, "-cp", classes, f"-Xmx{memory}", *QUICK_WORDS, *words, *_WORDS, *main]
+
+
+def jvm_environment() -> dict[str, str]:
+    """The environment of one of Spark's JVMs, which its Python workers inherit."""
+    return {
+        **os.environ,
+        "SPARK_HOME": str(spark_home()),
+        # A worker starts executors by Spark's launcher, which would look for a source tree without it.
+        "SPARK_SCALA_VERSION": "2.13",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONHASHSEED": "0",
+        "SPARK_CONNECT_MODE": "0",
+    }
+
+
+def start_gateway(
+    java: str, memory: str, words: Sequence[str], conf: Mapping[str, str], output: Output
+) -> tuple[Any, subprocess.Popen[bytes]]:
+    """A JVM that pyspark can speak to; it ends when its standard input does, so with this process."""
+    settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    main = ["org.apache.spark.deploy.SparkSubmit", *settings, "pyspark-shell"]
+    folder = Path(tempfile.mkdtemp(prefix="feedstack-gateway-"))
+    try:
+        told = folder / "told"
+        process = subprocess.Popen(
+            jvm_command(java, memory, words, main),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env={**jvm_environment(), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)},
+            # Ctrl-C is for us: we stop it.
+            start_new_session=True,
+        )
+        port, secret = _await_gateway(process, told)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return _connect(port, secret), process
+
+
+def _await_gateway(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
+    deadline = time.monotonic() + START_S
+    while not told.exists():
+        if process.poll() is not None:
+            raise Unavailable(f"Spark's JVM ended with code {process.returncode} before it served")
+        if time.monotonic() > deadline:
+            end_jvm(process)
+            raise Unavailable(f"Spark's JVM did not serve within {START_S:.0f} s")
+        time.sleep(0.02)
+    data = told.read_bytes()
+    port, length = struct.unpack("!ii", data[:8])
+    return port, data[8 : 8 + length].decode()
+
+
+def _connect(port: int, secret: str) -> Any:
+    """pyspark's own way to a JVM that runs already."""
+    from pyspark.java_gateway import launch_gateway
+
+    os.environ.update({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret})
+    try:
+        return launch_gateway()
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def end_jvm(process: subprocess.Popen[bytes]) -> None:
+    """Close its input, which ends it; one that hangs is killed."""
+    with contextlib.suppress(OSError):
+        if process.stdin is not None:
+            process.stdin.close()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
