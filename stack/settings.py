@@ -18,6 +18,7 @@ CONFIG_NAME = "stack.toml"
 CONFIG_VARIABLE = "STACK_CONFIG"
 ENDPOINTS_NAME = "endpoints.json"
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_MASTER = re.compile(r"local(\[([1-9][0-9]{0,3}|\*)\])?|spark://[^\s,:/]+:[0-9]{1,5}(,[^\s,:/]+:[0-9]{1,5})*")
 _HOST = re.compile(r"[^\s,:/]+:([0-9]{1,5})")
 _SECRET_WORDS = ("password", "secret", "ssl.key.pem", "sasl.jaas", "oauthbearer.config")
 # What the stack sets itself: its guarantees hang on these.
@@ -262,6 +263,12 @@ def _brokers(value: Any) -> int:
     return value
 
 
+def _master(value: Any) -> str:
+    if not _MASTER.fullmatch(plain_text(value)):
+        raise BadInput(f"must be local[N] or spark://host:port, got {value!r}")
+    return value
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise BadInput(f"must be true or false, got {value!r}")
@@ -287,7 +294,7 @@ _EMBEDDED: dict[str, Parse] = {
     "zookeeper_port": _port,
     "java": plain_text,
 }
-_SPARK: dict[str, Parse] = {"master": plain_text}
+_SPARK: dict[str, Parse] = {"master": _master}
 _RUNNER: dict[str, Parse] = {"enabled": _flag}
 _HTTP: dict[str, Parse] = {"port": _port}
 _KAFKA: dict[str, Parse] = {"bootstrap": _hosts, "topic_prefix": _prefix}

@@ -7,17 +7,20 @@ import click
 from ops.cli.output import note, say, say_json, table
 from ops.cli.root import json_option
 
-_STORIES = ("feeds",)
+_STORIES = ("jobs", "feeds")
 
 
 @click.command()
-@click.argument("name", type=click.Choice(_STORIES), default="feeds")
+@click.argument("name", type=click.Choice(_STORIES), default="jobs")
 def demo(name: str) -> None:
     """Tell a story on a temporary cluster: every command real, everything removed at the end.
+
+    `jobs` deploys a job and kills it while it works; `feeds` fills, reads and evolves a feed.
 
     \b
     Example:
       stack demo
+      stack demo feeds
     """
     import importlib
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
-import subprocess
-import sys
 import time
-from pathlib import Path
+from collections.abc import Callable
 
 import click
 
 from ops.cluster.temporary import temporary_folder
-from stack.errors import ClusterFault
+from ops.demo.story import Story, head
 from stack.settings import Settings, read_endpoints
 
 _RECORDS = 20_000
@@ -22,37 +19,31 @@ def run() -> None:
     """Tell the story; every command is run for real and shown as it would be typed."""
     begun = time.monotonic()
     with temporary_folder("demo") as settings:
-        demo = _Demo(settings)
-        _head("A real Kafka, a real ZooKeeper and a schema registry, on this machine")
+        demo = _Feeds(settings)
+        head("A real Kafka, a real ZooKeeper and a schema registry, on this machine")
         demo.stack("up")
-        _head("Feeds are declared in schemas/catalog.toml; the plan comes first")
+        head("Feeds are declared in schemas/catalog.toml; the plan comes first")
         demo.stack("feeds apply")
         demo.stack("feeds graph")
-        _head(f"{_RECORDS:,} synthetic page views that fit the schema")
+        head(f"{_RECORDS:,} synthetic page views that fit the schema")
         demo.stack(f"feeds generate page-views --count {_RECORDS} --keys 500 --skew 1.1 --seed 7")
         demo.stack("feeds tail page-views --from oldest --where 'load > 100' --limit 3")
-        _head("A bad record is refused, with the line and the field")
+        head("A bad record is refused, with the line and the field")
         demo.produce('{"user": "ada", "page": "/", "ms": "tomorrow", "load": 1.5}')
-        _head(
-            "The schema evolves: a field without a default would break readers, one with a default does not"
-        )
+        head("The schema evolves: a field without a default would break readers, one with a default does not")
         demo.evolve({"name": "country", "type": "string"})
         demo.stack("schemas check page-views", expect=1)
         demo.evolve({"name": "country", "type": "string", "default": "unknown"})
         demo.stack("feeds apply")
         demo.stack("feeds tail page-views --from oldest --limit 1")
-        _head("Any Avro client of Kafka finds the schemas at the registry")
+        head("Any Avro client of Kafka finds the schemas at the registry")
         endpoints = read_endpoints(settings)
         demo.shell(f"curl -s {endpoints.http}/subjects/page-views-value/versions", _get)
         demo.stack("feeds list")
         demo.stack("status")
-        _head("Down again; nothing stays behind")
+        head("Down again; nothing stays behind")
         demo.stack("down")
     click.echo(f"\nThat was all real, in {time.monotonic() - begun:.0f} s. Next: `stack up`, and README.md.")
-
-
-def _head(text: str) -> None:
-    click.secho(f"\n# {text}", bold=True)
 
 
 def _get(url: str) -> str:
@@ -63,39 +54,23 @@ def _get(url: str) -> str:
         return str(answer.read().decode())
 
 
-class _Demo:
-    """Runs commands on the demo's own stack, and stops the story if one does not do as expected."""
+class _Feeds(Story):
+    """The same, with what happens to the schema of the page views."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._schema = settings.schemas / "page-view.avsc"
         self._original = json.loads(self._schema.read_text(encoding="utf-8"))
-
-    def stack(self, words: str, expect: int = 0, given: str | None = None) -> None:
-        shown = f"echo '{given}' | stack {words}" if given else f"stack {words}"
-        click.secho(f"$ {shown}", fg="green")
-        command = [sys.executable, "-m", "ops", "--config", str(self._settings.file), *shlex.split(words)]
-        done = subprocess.run(command, input=given, text=True, check=False, cwd=_project())
-        if done.returncode != expect:
-            raise ClusterFault(
-                f"the demo expected exit code {expect} from `stack {words}`, got {done.returncode}",
-                hint="Run `stack doctor`; if it finds nothing, this is a fault of ours: please report it.",
-            )
 
     def produce(self, record: str) -> None:
         self.stack("feeds produce page-views", expect=1, given=record)
 
-    def shell(self, shown: str, run: object) -> None:
-        click.secho(f"$ {shown}", fg="green")
-        if callable(run):
-            click.echo(run(shown.rpartition(" ")[2]))
+    def shell(self, shown: str, run: Callable[[str], str]) -> None:
+        self.show(shown)
+        click.echo(run(shown.rpartition(" ")[2]))
 
     def evolve(self, field: dict[str, str]) -> None:
         """Write the schema file with one more field."""
         changed = {**self._original, "fields": [*self._original["fields"], field]}
         self._schema.write_text(json.dumps(changed, indent=2), encoding="utf-8")
         click.secho(f"(schemas/page-view.avsc gets {json.dumps(field)})", dim=True)
-
-
-def _project() -> Path:
-    return Path(__file__).resolve().parents[2]

@@ -22,6 +22,9 @@ DEFAULTS: Mapping[str, Any] = {
     # A broker that hangs without closing its connections is given up after this; librdkafka waits a minute.
     "socket.timeout.ms": 10_000,
     "socket.connection.setup.timeout.ms": 5_000,
+    # A lone broker that stood still is shut out by its controller for a moment. Whoever asks just then is
+    # told that there is no broker, and librdkafka does not ask again before this time is over.
+    "topic.metadata.refresh.interval.ms": 1_000,
 }
 
 

@@ -33,7 +33,6 @@ READER_SETTINGS: Mapping[str, Any] = {
     "isolation.level": "read_committed",
     "fetch.queue.backoff.ms": _FETCH_QUEUE_BACKOFF_MS,
     "queued.max.messages.kbytes": _QUEUED_KBYTES,
-    "topic.metadata.refresh.interval.ms": 60_000,
     "allow.auto.create.topics": False,
 }
 

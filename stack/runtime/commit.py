@@ -78,6 +78,11 @@ class Committer:
         """Whether `finish` would not wait."""
         return self._future is not None and self._future.done()
 
+    @property
+    def waited_s(self) -> float:
+        """How long the commit under way has taken so far."""
+        return self._clock() - self._started
+
     def start(self, tasks: Sequence[Task]) -> None:
         """Steps 1 and 2, here; 3 to 5 go on in their thread. All outputs must have been handed over."""
         self._started = self._clock()

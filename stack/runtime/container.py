@@ -7,14 +7,16 @@ import gc
 import logging
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from stack.connection import Stack
 from stack.deploy.code import code_folder
 from stack.errors import BadConfig, BadRecord, CorruptState, FeedstackError, LostOwnership, NotFound
+from stack.kafka.transactions import TransactionWriter
 from stack.model.plan import Ending, Reason
 from stack.runtime.launch import Launch
 from stack.runtime.logs import LogFeed
-from stack.runtime.loop import Container
+from stack.runtime.loop import Container, fencing_writer
 from stack.runtime.membership import Membership, Orphaned
 from stack.runtime.parts import gather
 from stack.runtime.watch import Watch
@@ -48,17 +50,27 @@ def _run(launch: Launch) -> Ending:
         ):
             membership = Membership(launch, session)
             watch = Watch(launch.spec.settings, membership)
-            try:
-                job = load_job(code_folder(stack, launch.spec.code), launch.spec.name)
-                container = Container(gather(launch, stack, job), membership)
-                watch.follow(container.work)
-                gc.freeze()
-                return container.run()
-            finally:
-                watch.close()
-                membership.leave()
+            # Fencing a predecessor that was killed takes half a second: everything else is done meanwhile.
+            with ThreadPoolExecutor(1, "fence") as pool:
+                first = pool.submit(fencing_writer, launch, stack.access)
+                try:
+                    job = load_job(code_folder(stack, launch.spec.code), launch.spec.name)
+                    container = Container(gather(launch, stack, job), membership, first)
+                    watch.follow(container.work)
+                    gc.freeze()
+                    return container.run()
+                finally:
+                    watch.close()
+                    membership.leave()
+                    _close_unused(first)
     except Exception as error:
         return _ending(error)
+
+
+def _close_unused(first: Future[TransactionWriter]) -> None:
+    """A writer that no container took over must not stay open; closing one twice is fine."""
+    with contextlib.suppress(FeedstackError):
+        first.result().close()
 
 
 def _ending(error: Exception) -> Ending:

@@ -7,9 +7,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 
 from stack.engine.cadence import Cadence
 from stack.errors import LostOwnership, Unavailable
+from stack.kafka.config import KafkaAccess
 from stack.kafka.inputs import InputReader, Place
 from stack.kafka.transactions import Aborted, TransactionWriter
 from stack.kafka.writer import LogWriter
@@ -17,6 +19,7 @@ from stack.model.job import Guarantee, transactional_id
 from stack.model.plan import ContainerReport, Ending, Plan, Reason, TaskId, TaskReport, TaskState
 from stack.offsets.checkpoints import last_checkpoints
 from stack.runtime.commit import Committer
+from stack.runtime.launch import Launch
 from stack.runtime.membership import Membership
 from stack.runtime.opening import Opening
 from stack.runtime.parts import Parts
@@ -33,6 +36,8 @@ _OPENING_ALONE_S = 0.2
 _MOST_HELD = 100_000
 _IDLE_S = 0.3
 _PENDING_S = 3.0
+# What is only in RocksDB's memory is read from the changelog again after a crash.
+_FLUSH_S = 20.0
 _SNAPSHOT_S = 300.0
 
 
@@ -43,6 +48,7 @@ class Container:
         self,
         parts: Parts,
         membership: Membership,
+        first: Future[TransactionWriter] | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -51,8 +57,8 @@ class Container:
         self._clock = clock
         self._clock_ms = clock_ms
         self._membership = membership
-        spec, launch = parts.spec, parts.launch
-        self._id = transactional_id(launch.settings.name, spec.name, launch.slot)
+        self._first = first
+        spec = parts.spec
         self._exactly_once = spec.settings.guarantee is Guarantee.EXACTLY_ONCE
         self._cadence = Cadence(
             spec.settings.commit_min_ms, spec.settings.commit_max_ms, eager=self._exactly_once
@@ -67,7 +73,7 @@ class Container:
         self.work = Work(parts, clock)
         self._uncommitted_since: float | None = None
         self._heard_at = clock()
-        self._written_at = self._kept_at = clock()
+        self._written_at = self._kept_at = self._flushed_at = clock()
         self._commits = 0
         self._rates = (clock(), 0, 0.0)
 
@@ -95,9 +101,12 @@ class Container:
 
         LostOwnership if the plan has a newer attempt: that one was fenced just now and will be started again.
         """
-        writer = TransactionWriter(self.parts.stack.access, self._id, settings=_QUICK)
+        begun, self._first = self._first, None
+        if begun is not None:
+            writer = begun.result()
+        else:
+            writer = fencing_writer(self.parts.launch, self.parts.stack.access)
         try:
-            writer.init_transactions()
             self._membership.confirm()
         except BaseException:
             writer.close()
@@ -293,7 +302,8 @@ class Container:
         if self._openings:
             return 0.0
         if self._committer.in_flight:
-            return 0.001
+            # Short at first; but a commit may also wait until Kafka is back.
+            return min(_WAIT_S, max(0.001, self._committer.waited_s / 10))
         if self._uncommitted_since is None:
             return _WAIT_S
         due = self._uncommitted_since + self._interval_s()
@@ -408,6 +418,11 @@ class Container:
         self._written_at = now
         for task in self._tasks.values():
             task.write_pending(self._clock_ms())
+        if now - self._flushed_at >= _FLUSH_S:
+            self._flushed_at = now
+            for task in self._tasks.values():
+                for store in task.backing.values():
+                    store.flush(wait=False)
         if now - self._kept_at >= _SNAPSHOT_S:
             self._kept_at = now
             for task in self._tasks.values():
@@ -468,6 +483,18 @@ class Container:
         for task in self._tasks.values():
             task.close()
         self._reader.close()
+
+
+def fencing_writer(launch: Launch, access: KafkaAccess) -> TransactionWriter:
+    """A writer under the id of the launch's slot; whoever had it is fenced when this returns."""
+    name = transactional_id(launch.settings.name, launch.spec.name, launch.slot)
+    writer = TransactionWriter(access, name, settings=_QUICK)
+    try:
+        writer.init_transactions()
+    except BaseException:
+        writer.close()
+        raise
+    return writer
 
 
 _QUICK = {"linger.ms": 0}

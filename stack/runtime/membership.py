@@ -106,6 +106,7 @@ class Membership:
     def leave(self) -> None:
         """Take the node away."""
         self._stop.set()
+        self._nodes.close()
         if self._thread is not None:
             self._thread.join(2.0)
         with contextlib.suppress(FeedstackError):

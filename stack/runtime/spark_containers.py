@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ log = logging.getLogger("feedstack.runner")
 _STOP_S = 5.0
 _ASK_S = 1.0
 _WARM_S = 0.05
+_CONNECT_S = 5.0
 
 
 def run_launches(launches: Iterator[Launch]) -> Iterator[Ending]:
@@ -151,6 +153,7 @@ def _group(launch: Launch) -> str:
 def _start(conf: dict[str, str], place: SparkPlace, output: Output) -> tuple[Any, subprocess.Popen[bytes]]:
     from pyspark import SparkConf, SparkContext
 
+    _refuse_silent(conf["spark.master"])
     place.folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     gateway, jvm = start_gateway(place.java, place.memory, place.words, conf, output)
@@ -160,7 +163,26 @@ def _start(conf: dict[str, str], place: SparkPlace, output: Output) -> tuple[Any
     except Exception as error:
         end_jvm(jvm)
         said = str(error).strip().splitlines() or [type(error).__name__]
-        raise Unavailable(
-            f"Spark at {conf['spark.master']} cannot be reached: {said[0]}",
-            hint="Check spark.master in stack.toml, and whether that master runs.",
-        ) from None
+        raise _unreachable(conf["spark.master"], said[0]) from None
+
+
+def _refuse_silent(master: str) -> None:
+    """Ask a master whether it is there: Spark itself would ask for a minute before it says no."""
+    hosts = master.removeprefix("spark://").split(",") if master.startswith("spark://") else []
+    why = ""
+    for one in hosts:
+        host, _, port = one.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+            return
+        except OSError as error:
+            why = f"{one}: {error.strerror or error}"
+    if hosts:
+        raise _unreachable(master, why)
+
+
+def _unreachable(master: str, why: str) -> Unavailable:
+    return Unavailable(
+        f"Spark at {master} cannot be reached: {why}",
+        hint="Check spark.master in stack.toml, and whether that master runs.",
+    )
