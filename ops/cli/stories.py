@@ -75,3 +75,67 @@ def bench_feeds(records: int, rounds: int, must_pass: bool, as_json: bool) -> No
         say(f"below the bar: {', '.join(low)}")
         if must_pass:
             raise click.exceptions.Exit(1)
+
+
+_WORKS = ("throughput", "latency", "restore")
+_SYSTEMS = ("ours", "ours-batch", "kafka-streams", "quix")
+_GUARANTEES = ("exactly-once", "at-least-once")
+
+
+@bench.command("tasks")
+@click.option("--work", "works", type=click.Choice(_WORKS), multiple=True, help="What to measure.")
+@click.option("--system", "systems", type=click.Choice(_SYSTEMS), multiple=True, help="Whom to measure.")
+@click.option("--guarantee", "guarantees", type=click.Choice(_GUARANTEES), multiple=True, help="Which.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="The median counts.")
+@click.option(
+    "--records", type=click.IntRange(10_000), default=5_000_000, show_default=True, help="For throughput."
+)
+@click.option(
+    "--keys", type=click.IntRange(1_000), default=1_000_000, show_default=True, help="Keys to restore."
+)
+@click.option("--check", "must_pass", is_flag=True, help="Exit with 1 if a ratio is below its bar.")
+@json_option
+def bench_tasks(
+    works: tuple[str, ...],
+    systems: tuple[str, ...],
+    guarantees: tuple[str, ...],
+    rounds: int,
+    records: int,
+    keys: int,
+    must_pass: bool,
+    as_json: bool,
+) -> None:
+    """Jobs against Kafka Streams and Quix Streams, in the same run.
+
+    Starts a temporary cluster; without options it takes about half an hour. docs/bench.md says how it is
+    measured.
+
+    \b
+    Example:
+      stack bench tasks
+      stack bench tasks --work throughput --system ours --system kafka-streams --records 1000000
+    """
+    from ops.bench.tasks import Plan, measure_tasks
+
+    plan = Plan(
+        works=works or _WORKS,
+        systems=systems or _SYSTEMS,
+        guarantees=guarantees or _GUARANTEES,
+        rounds=rounds,
+        records=records,
+        restored_keys=keys,
+    )
+    runs, findings = measure_tasks(plan, note, lambda run: note(f"  {run.as_json()}"))
+    if as_json:
+        say_json({"runs": [run.as_json() for run in runs], "findings": [one.as_json() for one in findings]})
+    else:
+        heads = ["figure", "ours", "other", "unit", "ratio", "bar", "other is"]
+        table(heads, [one.as_row() for one in findings], right=["ours", "other", "ratio", "bar"])
+    wrong = [run for run in runs if not run.right]
+    low = [one.name for one in findings if not one.passes]
+    if wrong:
+        say(f"{len(wrong)} runs lost or doubled records: their figures mean nothing")
+    if low:
+        say(f"below the bar: {', '.join(low)}")
+    if wrong or (low and must_pass):
+        raise click.exceptions.Exit(1)

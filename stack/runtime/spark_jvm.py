@@ -66,8 +66,14 @@ def spark_home() -> Path:
 
 def jvm_command(java: str, memory: str, words: Sequence[str], main: Sequence[str]) -> list[str]:
     """The command of one of Spark's JVMs."""
-    classes = str(spark_home() / "jars" / "*")
-    return [java, "-cp", classes, f"-Xmx{memory}", *QUICK_WORDS, *words, *_WORDS, *main]
+    return [java, "-cp", _classes(), f"-Xmx{memory}", *QUICK_WORDS, *words, *_WORDS, *main]
+
+
+def _classes() -> str:
+    """The class path as Spark's launcher writes it: an archive of classes is only good for the same one."""
+    home = spark_home()
+    first = sorted((home / "jars").glob("slf4j-api-*.jar"))[:1]
+    return os.pathsep.join(map(str, (home / "conf", *first, home / "jars" / "*")))
 
 
 def jvm_environment() -> dict[str, str]:
@@ -132,13 +138,13 @@ def _connect(port: int, secret: str) -> Any:
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
-def end_jvm(process: subprocess.Popen[bytes]) -> None:
+def end_jvm(process: subprocess.Popen[bytes], limit_s: float = _END_S) -> None:
     """Close its input, which ends it; one that hangs is killed."""
     with contextlib.suppress(OSError):
         if process.stdin is not None:
             process.stdin.close()
     try:
-        process.wait(_END_S)
+        process.wait(limit_s)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
