@@ -11,6 +11,7 @@ import sys
 import time
 
 from ops.cluster.files import write_atomically
+from ops.cluster.jars import cache_folder
 from ops.cluster.java import find_java
 from ops.cluster.layout import Layout
 from ops.cluster.logfile import log_to
@@ -21,6 +22,7 @@ from ops.cluster.runner_node import JVM, NAME, alive_file
 from stack.connection import Stack
 from stack.errors import FeedstackError, Unavailable
 from stack.runtime.runner import Runner
+from stack.runtime.spark_archive import archive_file, archive_words, make_in_background
 from stack.runtime.spark_conf import SparkPlace
 from stack.runtime.spark_containers import SparkContainers
 from stack.settings import Settings
@@ -64,8 +66,12 @@ def _containers(settings: Settings, layout: Layout, output: int) -> SparkContain
     write_atomically(conf, log4j_properties(layout.logs / "spark.log", "warn", {}))
     folder = layout.temporary(NAME) / f"spark-{os.getpid()}"
     java = find_java(settings.embedded.java).command
-    place = SparkPlace(folder, java, conf, (mark(layout.data, JVM),))
-    return SparkContainers(settings.spark_master, settings.name, place, output)
+    archive = archive_file(cache_folder(), java)
+    words = archive_words(archive)
+    place = SparkPlace(folder, java, conf, (mark(layout.data, JVM), *words), words)
+    containers = SparkContainers(settings.spark_master, settings.name, place, output)
+    make_in_background(archive, java)
+    return containers
 
 
 def _connected(settings: Settings) -> Stack:

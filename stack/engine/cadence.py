@@ -30,7 +30,5 @@ _LEAST, _MOST = 1, 4_096
 
 def next_chunk(records: int, took_s: float) -> int:
     """How many records to handle at a stretch, after a stretch of `records` took that long."""
-    if took_s <= 0:
-        return min(_MOST, records * 2)
-    fitting = int(records * _CHUNK_S / took_s)
+    fitting = int(records * _CHUNK_S / max(took_s, 1e-6))
     return max(_LEAST, min(_MOST, fitting, records * 4))

@@ -87,9 +87,9 @@ class Output:
         appends = "; ".join(f"append_{place}(field_{place})" for place in range(len(self._names)))
         code = (
             "def add(place, value, key, timestamp):\n"
-            f"    if timestamp is not None or value is None or len(value) != {len(self._names)}:\n"
-            "        return slowly(place, value, key, timestamp)\n"
             "    try:\n"
+            f"        if timestamp is not None or len(value) != {len(self._names)}:\n"
+            "            return slowly(place, value, key, timestamp)\n"
             f"        {locals_}, = {fields},\n"
             "    except (KeyError, TypeError):\n"
             "        return slowly(place, value, key, timestamp)\n"

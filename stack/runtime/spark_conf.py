@@ -21,6 +21,8 @@ class SparkPlace:
     java: str = "java"
     log4j: Path | None = None
     jvm_words: tuple[str, ...] = ()
+    # The same for executors on this machine.
+    executor_words: tuple[str, ...] = ()
     memory: str = "512m"
 
     @property
@@ -48,7 +50,7 @@ def spark_conf(master: str, name: str, identity: str, place: SparkPlace) -> dict
         "spark.local.dir": str(place.folder),
         "spark.driver.memory": place.memory,
         "spark.cleaner.periodicGC.interval": "10min",
-        **_network(master),
+        **_network(master, place.executor_words),
         **{f"spark.executorEnv.{key}": value for key, value in _environment(identity).items()},
     }
 
@@ -63,12 +65,13 @@ def _environment(identity: str) -> Mapping[str, str]:
     }
 
 
-def _network(master: str) -> Mapping[str, str]:
+def _network(master: str, words: tuple[str, ...]) -> Mapping[str, str]:
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if master.startswith("local"):
         return loopback
+    here = "//127.0.0.1:" in master or "//localhost:" in master
     return {
-        **(loopback if "//127.0.0.1:" in master or "//localhost:" in master else {}),
+        **(loopback if here else {}),
         # An executor that is gone is noticed by its heartbeat where its connection does not tell.
         "spark.executor.heartbeatInterval": "2s",
         "spark.network.timeout": "10s",
@@ -76,5 +79,5 @@ def _network(master: str) -> Mapping[str, str]:
         "spark.network.timeoutInterval": "2s",
         "spark.rpc.askTimeout": "10s",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": " ".join(QUICK_WORDS),
+        "spark.executor.extraJavaOptions": " ".join((*QUICK_WORDS, *(words if here else ()))),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -59,9 +60,10 @@ QUICK_WORDS = (
 
 def spark_home() -> Path:
     """The folder of the installed pyspark."""
-    import pyspark
-
-    return Path(pyspark.__file__).resolve().parent
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise Unavailable("pyspark is not installed", hint="Run `make setup`.")
+    return Path(spec.origin).resolve().parent
 
 
 def jvm_command(java: str, memory: str, words: Sequence[str], main: Sequence[str]) -> list[str]:
@@ -107,10 +109,18 @@ def start_gateway(
             # Ctrl-C is for us: we stop it.
             start_new_session=True,
         )
+        _import_meanwhile()
         port, secret = _await_gateway(process, told)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return _connect(port, secret), process
+
+
+def _import_meanwhile() -> None:
+    """What pyspark loads with its context takes as long as a JVM takes to start: both at once."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pyspark.java_gateway")
+        importlib.import_module("pandas")
 
 
 def _await_gateway(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
