@@ -18,7 +18,7 @@ from ops.cluster.logfile import log_to
 from ops.cluster.logging_conf import log4j_properties
 from ops.cluster.place import add_place, settings_of
 from ops.cluster.processes import mark
-from ops.cluster.runner_node import JVM, NAME, alive_file
+from ops.cluster.runner_node import ARCHIVE, JVM, NAME, alive_file
 from stack.connection import Stack
 from stack.errors import FeedstackError, Unavailable
 from stack.runtime.runner import Runner
@@ -70,7 +70,7 @@ def _containers(settings: Settings, layout: Layout, output: int) -> SparkContain
     words = archive_words(archive)
     place = SparkPlace(folder, java, conf, (mark(layout.data, JVM), *words), words)
     containers = SparkContainers(settings.spark_master, settings.name, place, output)
-    make_in_background(archive, java)
+    make_in_background(archive, java, mark(layout.data, ARCHIVE))
     return containers
 
 

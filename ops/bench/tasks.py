@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ops.bench.tasks_findings import KAFKA_STREAMS, OURS, OURS_BY_BATCH, QUIX, Finding, Run, findings
 from ops.bench.tasks_latency import measure_latency
 from ops.bench.tasks_ours import BY_BATCH, BY_RECORD, Ours
+from ops.bench.tasks_recovery import measure_memory, measure_recovery
 from ops.bench.tasks_restore import measure_restore
 from ops.bench.tasks_stage import NOISY, Stage, open_stage
 from ops.bench.tasks_systems import AT_LEAST_ONCE, EXACTLY_ONCE, System, kafka_streams, quix
@@ -27,7 +28,7 @@ SYSTEMS: dict[str, Callable[[Stage], System]] = {
     KAFKA_STREAMS: kafka_streams,
     QUIX: quix,
 }
-WORKS = ("throughput", "latency", "restore")
+WORKS = ("throughput", "latency", "restore", "recovery", "memory")
 GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE)
 SLOW = {QUIX}
 
@@ -46,6 +47,7 @@ class Plan:
     per_s: int = 1_000
     window_s: int = 10
     restored_keys: int = 1_000_000
+    kills: int = 10
     two_workers: bool = True
 
 
@@ -81,6 +83,13 @@ def _runs(plan: Plan, stage: Stage, systems: Sequence[System]) -> Iterator[Run]:
         yield from measure_restore(
             stage, system, plan.guarantees[0], keys=plan.restored_keys, rounds=plan.rounds
         )
+    for system in systems:
+        if system.name == OURS and "recovery" in plan.works:
+            stage.say(f"kill -9 of containers, {plan.kills} times")
+            yield measure_recovery(stage, system, keys=plan.keys, kills=plan.kills)
+        if system.name == OURS and "memory" in plan.works:
+            stage.say("memory of a container")
+            yield measure_memory(stage, system, records=plan.records, keys=plan.keys)
 
 
 def _throughput_runs(plan: Plan, stage: Stage, systems: Sequence[System]) -> Iterator[Run]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ops.bench.tasks_latency import Latency
+from ops.bench.tasks_recovery import Memory, Recovery
 from ops.bench.tasks_restore import Restore
 from ops.bench.tasks_systems import AT_LEAST_ONCE, EXACTLY_ONCE
 from ops.bench.tasks_throughput import Throughput
@@ -17,7 +18,7 @@ OURS_BY_BATCH = "ours-batch"
 KAFKA_STREAMS = "kafka-streams"
 QUIX = "quix"
 
-Run = Throughput | Latency | Restore
+Run = Throughput | Latency | Restore | Recovery | Memory
 _AnyRun = TypeVar("_AnyRun", Throughput, Latency, Restore)
 
 # The least that we accept: how many times better than the peer, in rate or in time.
@@ -34,6 +35,8 @@ _LATENCY_LIMITS_MS = {
     (AT_LEAST_ONCE, "p50_ms"): 5.0,
     (AT_LEAST_ONCE, "p99_ms"): 25.0,
 }
+_RECOVERY_MEDIAN_S, _RECOVERY_WORST_S = 3.0, 6.0
+_MEMORY_GROWTH = 1.1
 _TWO_WORKERS_RATE_BAR = 1.3
 _TWO_WORKERS_CPU_BAR = 0.85
 
@@ -88,7 +91,28 @@ def findings(runs: Sequence[Run]) -> list[Finding]:
     throughput = [run for run in runs if isinstance(run, Throughput)]
     latency = [run for run in runs if isinstance(run, Latency)]
     restore = [run for run in runs if isinstance(run, Restore)]
-    return [*_throughput(throughput), *_two_workers(throughput), *_latency(latency), *_restore(restore)]
+    recovery = [run for run in runs if isinstance(run, Recovery)]
+    memory = [run for run in runs if isinstance(run, Memory)]
+    return [
+        *_throughput(throughput),
+        *_two_workers(throughput),
+        *_latency(latency),
+        *_restore(restore),
+        *_recovery(recovery),
+        *_memory(memory),
+    ]
+
+
+def _recovery(runs: Sequence[Recovery]) -> Iterator[Finding]:
+    between = _Between("kill -9 of a container", "s", "the limit")
+    yield from between.lower("median", [run.median_s for run in runs], [_RECOVERY_MEDIAN_S], 1.0)
+    yield from between.lower("worst", [max(run.silent_s) for run in runs], [_RECOVERY_WORST_S], 1.0)
+
+
+def _memory(runs: Sequence[Memory]) -> Iterator[Finding]:
+    grown = [run.late_bytes / run.early_bytes for run in runs]
+    between = _Between("memory", "x", "the limit")
+    yield from between.lower("at the end, of what it was after a fifth", grown, [_MEMORY_GROWTH], 1.0)
 
 
 def _throughput(runs: Sequence[Throughput]) -> Iterator[Finding]:

@@ -14,7 +14,8 @@ from ops.cluster.service import Service
 from stack.settings import Settings
 
 NAME = "runner"
-JVM = "runner-jvm"
+# What a runner starts beside itself, by the name on its mark.
+JVM, ARCHIVE = "runner-jvm", "runner-archive"
 _STALE_S = 5.0
 
 

@@ -106,6 +106,10 @@ class InputReader:
             if place not in self._paused
         )
 
+    def last_end(self, place: Place) -> int:
+        """Where the log of a partition ended when it was last read to its end; -1 before."""
+        return self._ends.get(place, -1)
+
     def lag(self, positions: Mapping[Place, int]) -> int | None:
         """How many records partitions are behind, as far as the client knows without asking."""
         total = 0

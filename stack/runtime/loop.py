@@ -280,8 +280,7 @@ class Container:
         ends = self._drain_ends
         # The last records may be markers of transactions, which are never handed out.
         return all(
-            position >= ends.get(place, 0)
-            or (place in self._reader.positions and self._reader.caught_up([place]))
+            max(position, self._reader.last_end(place)) >= ends.get(place, 0)
             for task in self._tasks.values()
             for place, position in task.positions.items()
         )

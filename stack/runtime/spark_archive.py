@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,15 +19,17 @@ from pathlib import Path
 
 from stack.errors import FeedstackError
 from stack.runtime.spark_conf import SparkPlace, spark_conf
-from stack.runtime.spark_jvm import end_jvm, start_gateway
+from stack.runtime.spark_jvm import end_jvm, spark_home, start_gateway
 
 _QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 def archive_file(folder: Path, java: str) -> Path:
     """Where the archive for this Java and this pyspark is, or would be."""
-    about = subprocess.run([java, "-version"], capture_output=True, check=False).stderr
-    return folder / f"spark-{version('pyspark')}-{_print_of(about + os.fsencode(sys.prefix))}.jsa"
+    command = Path(shutil.which(java) or java).resolve()
+    changed = command.stat().st_mtime_ns if command.exists() else 0
+    known = hashlib.sha256(f"{command} {changed} {spark_home()}".encode()).hexdigest()
+    return folder / f"spark-{version('pyspark')}-{known[:12]}.jsa"
 
 
 def archive_words(file: Path) -> tuple[str, ...]:
@@ -33,14 +37,17 @@ def archive_words(file: Path) -> tuple[str, ...]:
     return (f"-XX:SharedArchiveFile={file}", *_QUIET) if file.exists() else ()
 
 
-def make_in_background(file: Path, java: str) -> None:
-    """Make the archive if there is none, without standing in anybody's way."""
+def make_in_background(file: Path, java: str, mark: str) -> None:
+    """Make the archive if there is none, without standing in anybody's way.
+
+    The process outlives its parent; `mark` is a word on its command line by which it can be found.
+    """
     if file.exists():
         return
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         subprocess.Popen(
-            ["nice", "-n", "19", sys.executable, "-m", "stack.runtime.spark_archive", str(file), java],
+            [sys.executable, "-m", "stack.runtime.spark_archive", str(file), java, mark],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -76,13 +83,8 @@ def _run_once(java: str, words: list[str], conf: dict[str, str]) -> None:
         end_jvm(jvm, limit_s=120.0)
 
 
-def _print_of(data: bytes) -> str:
-    from hashlib import sha256
-
-    return sha256(data).hexdigest()[:12]
-
-
 if __name__ == "__main__":
+    os.nice(19)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     with contextlib.suppress(FeedstackError, OSError):
         make(Path(sys.argv[1]), sys.argv[2])

@@ -79,5 +79,12 @@ def _network(master: str, words: tuple[str, ...]) -> Mapping[str, str]:
         "spark.network.timeoutInterval": "2s",
         "spark.rpc.askTimeout": "10s",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": " ".join((*QUICK_WORDS, *(words if here else ()))),
+        "spark.executor.extraJavaOptions": " ".join(
+            _quoted(word) for word in (*QUICK_WORDS, *(words if here else ()))
+        ),
     }
+
+
+def _quoted(word: str) -> str:
+    """A word among others that Spark splits at white space."""
+    return f'"{word}"' if any(one.isspace() for one in word) else word

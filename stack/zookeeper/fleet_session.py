@@ -34,6 +34,8 @@ SESSION_S = 6.0
 ANSWER_S = 4.0
 _TICK_S = 0.25
 log = logging.getLogger("feedstack.zookeeper")
+# Commands tell in their own words that ZooKeeper is away.
+log.addHandler(logging.NullHandler())
 T = TypeVar("T")
 
 

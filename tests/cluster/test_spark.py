@@ -76,6 +76,8 @@ class SparkFleet:
     def count_on(self) -> None:
         """More clicks, and every one of all of them counted once."""
         self.clicks += self.world.click(500, first=sum(self.clicks.values()))
+        total = sum(self.clicks.values())
+        wait_for(lambda: self.world.outputs() >= total, f"{total} outputs", LIMIT_S)
         self.world.await_exact(self.clicks, LIMIT_S)
 
     def containers_left(self) -> list[int]:
@@ -155,13 +157,12 @@ def _jvm(fleet: SparkFleet) -> psutil.Process:
 
 def test_standalone_an_executor_a_worker_and_the_runner_are_killed(make: Make, spark: Standalone) -> None:
     fleet = make(spark.master)
-    for number in range(2):
-        executor = _executor_of(fleet.reports()[number].pid)
-        old = [report for report in fleet.reports().values() if _executor_of(report.pid) == executor]
-        executor.kill()
-        fleet.count_on()
-        _wait_gone(old)
-        fleet.wait_running()
+    executor = _executor_of(fleet.reports()[0].pid)
+    old = [report for report in fleet.reports().values() if _executor_of(report.pid) == executor]
+    executor.kill()
+    fleet.count_on()
+    _wait_gone(old)
+    fleet.wait_running()
     executor = _executor_of(fleet.reports()[0].pid)
     old = [report for report in fleet.reports().values() if _executor_of(report.pid) == executor]
     name, worker = next((name, one) for name, one in spark.processes.items() if one.pid == executor.ppid())
