@@ -7,6 +7,7 @@ long as writing them to a file. Columns are copied in that order by machine code
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -72,3 +73,15 @@ def _words(keys: pa.BinaryArray, skip: int) -> npt.NDArray[np.uint64]:
     places = (ends[:-1] + skip)[:, None] + np.arange(_WORD, dtype=np.int32)
     octets = np.where(places < ends[1:, None], octets[np.minimum(places, len(octets) - 1)], np.uint8(0))
     return octets.view(">u8").ravel().astype(np.uint64)
+
+
+def texts(column: pa.StringArray) -> list[str]:
+    """The texts of a column without nulls, several times as fast as `to_pylist`."""
+    _, ends, data = column.buffers()
+    raw = b"" if data is None else bytes(data)
+    if not len(column) or not raw.isascii():
+        return column.to_pylist()
+    # One decode and many slices: in ASCII a byte offset is a character offset.
+    whole = raw.decode("ascii")
+    places = memoryview(ends)[column.offset * 4 : (column.offset + len(column) + 1) * 4].cast("i").tolist()
+    return [whole[start:end] for start, end in pairwise(places)]

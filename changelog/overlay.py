@@ -20,6 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import pyarrow as pa
+
+from changelog.columns import texts
 from stack.errors import BadRecord
 
 
@@ -96,6 +99,7 @@ class Overlay:
         self._in_flight_deltas = Deltas([], [])
         self._pending: dict[bytes, bytes | None] = {}
         self._has_deletions = False
+        self._last_keys: tuple[Any, Sequence[Any]] = (None, ())
         # Values that cannot change may be kept as they are; others only as bytes.
         plain = codec.value_type is not None
         self._pack: Callable[[Any], bytes] = codec.encode_value if plain else _same
@@ -169,7 +173,8 @@ class Overlay:
             self[key] = value
 
     def get_many(self, keys: Sequence[Any], default: Any = None) -> list[Any]:
-        """The values of many keys at once, `default` where there is none."""
+        """The values of many keys at once, `default` where there is none. Arrow arrays will do, too."""
+        keys = self._listed(keys)
         found = list(map(self._hot.get, keys))
         if None in found:
             self._find_many([key for key, held in zip(keys, found, strict=True) if held is None])
@@ -183,7 +188,8 @@ class Overlay:
         return found
 
     def set_many(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """Set many keys at once."""
+        """Set many keys at once. Arrow and NumPy arrays will do, too."""
+        keys, values = self._listed(keys), _plain(values)
         if len(keys) != len(values):
             raise BadRecord(f"store {self.name!r}: set_many got {len(keys)} keys and {len(values)} values")
         if set(map(type, keys)) <= {self._key_type} and set(map(type, values)) <= {self._value_type}:
@@ -277,6 +283,14 @@ class Overlay:
             self._pending = {}
 
     # Inside.
+
+    def _listed(self, keys: Sequence[Any]) -> Sequence[Any]:
+        """Keys of an Arrow array as a list; the same array is often asked for twice, to get and to set."""
+        if isinstance(keys, list | tuple):
+            return keys
+        if keys is not self._last_keys[0]:
+            self._last_keys = (keys, _plain(keys))
+        return self._last_keys[1]
 
     def _fit(self, key: Any, value: Any) -> tuple[Any, Any]:
         """Key and value as they are kept, or BadRecord."""
@@ -403,3 +417,14 @@ def _after_prefix(prefix: bytes) -> bytes | None:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _plain(values: Any) -> Sequence[Any]:
+    """A list of what an array holds."""
+    if isinstance(values, pa.Array) and pa.types.is_string(values.type) and not values.null_count:
+        return texts(values)
+    for name in ("to_pylist", "tolist"):
+        convert = getattr(values, name, None)
+        if convert is not None:
+            return convert()
+    return values

@@ -42,6 +42,7 @@ def count(view, ctx):
 '''
 BY_BATCH = '''"""Counts page views per user, a batch at a time; every record has its output all the same."""
 
+import numpy as np
 import pyarrow as pa
 
 from stack import Feed, Job
@@ -52,16 +53,16 @@ job = Job("{name}")
 
 @job.task(views, store="counts", batch=True)
 def count(batch, ctx):
-    users = batch.column("user")
-    names = users.to_pylist()
-    distinct = list(dict.fromkeys(names))
-    held = dict(zip(distinct, ctx.state.get_many(distinct, 0)))
-    numbers = []
-    for name in names:
-        held[name] = number = held[name] + 1
-        numbers.append(number)
-    ctx.state.set_many(list(held), list(held.values()))
-    columns = [users, pa.array(numbers, pa.int64())]
+    users = batch.column("user").dictionary_encode()
+    index, names = users.indices.to_numpy(), users.dictionary
+    before = np.array(ctx.state.get_many(names, 0))
+    # The place of each view among those of its user in this batch.
+    order = np.argsort(index, kind="stable")
+    totals = np.bincount(index)
+    place = np.empty(len(index), np.int64)
+    place[order] = np.arange(len(index)) - np.repeat(np.cumsum(totals) - totals, totals)
+    ctx.state.set_many(names, before + totals)
+    columns = [batch.column("user"), pa.array(before[index] + place + 1)]
     ctx.emit_batch(counts, pa.RecordBatch.from_arrays(columns, names=["user", "count"]))
 '''
 _SETTINGS = """containers = {workers}

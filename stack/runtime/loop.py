@@ -35,7 +35,7 @@ _OPENING_ALONE_S = 0.2
 # Outputs that wait for a commit under way; more of them, and the container waits, too.
 _MOST_HELD = 100_000
 _IDLE_S = 0.3
-_PENDING_S = 3.0
+_PENDING_S = 5.0
 # What is only in RocksDB's memory is read from the changelog again after a crash.
 _FLUSH_S = 20.0
 _SNAPSHOT_S = 300.0

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from stack.errors import BadConfig, BadRecord
 from stack.feeds.avro.batch_checks import BadPayload
+from stack.feeds.avro.batch_rows import bytes_of
 from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.column_encoder import ColumnEncoder
 from stack.feeds.avro.schema import AvroSchema
@@ -151,8 +152,8 @@ class Output:
         if name is None:
             return [None] * batch.num_rows
         column = batch.column(name)
-        if self._text_keys and pa.types.is_string(column.type):
-            return column.cast(pa.binary()).to_pylist()
+        if self._text_keys and pa.types.is_string(column.type) and len(column) and not column.null_count:
+            return list(bytes_of(column))
         return list(map(text_key if self._text_keys else self._encoder.key, column.to_pylist()))
 
     def encode(self) -> None:

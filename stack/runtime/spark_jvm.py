@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 from stack.errors import Unavailable
@@ -117,10 +118,13 @@ def start_gateway(
 
 
 def _import_meanwhile() -> None:
-    """What pyspark loads with its context takes as long as a JVM takes to start: both at once."""
-    with contextlib.suppress(ImportError):
-        importlib.import_module("pyspark.java_gateway")
-        importlib.import_module("pandas")
+    """pyspark takes as long to load as a JVM to start: both at once.
+
+    For every value that it hands to the JVM, pyspark asks its own test tools whether there is numpy, which
+    loads them and all of pandas. We hand it no numpy values: an answer is put there, and two seconds saved.
+    """
+    sys.modules.setdefault("pyspark.testing.utils", SimpleNamespace(have_numpy=False))  # type: ignore[arg-type]
+    importlib.import_module("pyspark.java_gateway")
 
 
 def _await_gateway(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from ops.cluster import control, processes
+from ops.cluster.runner_node import ARCHIVE
 from ops.cluster.temporary import temporary_folder, temporary_stack
 from stack import Latest, Oldest, Settings, Stack
 from stack.errors import ClusterFault
@@ -21,6 +22,7 @@ from tests.cluster.conftest import apply
 from tests.clusters import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+NO_RUNNER = "[runner]\nenabled = false\n"
 
 
 def quiet(_: str) -> None:
@@ -66,13 +68,19 @@ def kill(settings: Settings, *names: str) -> None:
     wait_for(lambda: not any(processes.is_alive(found[name]) for name in names), f"the end of {names}")
 
 
+def pids(settings: Settings) -> dict[str, int]:
+    found = processes.find(settings.data)
+    # Made once and in the background, when a runner first starts on a machine.
+    return {name: process.pid for name, process in found.items() if name != ARCHIVE}
+
+
 def states(settings: Settings) -> dict[str, str]:
     return {service.name: service.state for service in control.status(settings)}
 
 
 def test_status_tells_what_runs(embedded: Settings) -> None:
     services = {service.name: service for service in control.status(embedded)}
-    assert set(services) == {"kafka-1", "zookeeper", "http", "supervisor"}
+    assert set(services) == {"kafka-1", "zookeeper", "http", "runner", "supervisor"}
     for service in services.values():
         assert service.state == "ready"
         assert service.pid
@@ -83,9 +91,9 @@ def test_status_tells_what_runs(embedded: Settings) -> None:
 
 
 def test_up_again_finds_it_running(embedded: Settings) -> None:
-    before = {name: process.pid for name, process in processes.find(embedded.data).items()}
+    before = pids(embedded)
     control.up(embedded, None, quiet)
-    assert {name: process.pid for name, process in processes.find(embedded.data).items()} == before
+    assert pids(embedded) == before
 
 
 def test_a_killed_broker_is_started_again_and_loses_nothing(embedded: Settings) -> None:
@@ -97,14 +105,26 @@ def test_a_killed_broker_is_started_again_and_loses_nothing(embedded: Settings) 
     assert restarts["kafka-1"] == 1
 
 
+def test_a_killed_runner_is_started_again_at_once(embedded: Settings) -> None:
+    before = pids(embedded)
+    kill(embedded, "runner")
+    wait_for(lambda: pids(embedded).get("runner", before["runner"]) != before["runner"], "the next runner", 5)
+    wait_for(lambda: states(embedded).get("runner") == "ready", "the runner's return", 60)
+    after = pids(embedded)
+    assert after["runner-jvm"] != before["runner-jvm"]
+    assert {name: after[name] for name in ("kafka-1", "http")} == {
+        name: before[name] for name in ("kafka-1", "http")
+    }
+
+
 def test_children_of_a_killed_supervisor_are_taken_over(embedded: Settings) -> None:
     kill(embedded, "supervisor")
-    before = {name: process.pid for name, process in processes.find(embedded.data).items()}
-    assert set(before) == {"kafka-1", "zookeeper", "http"}
+    before = pids(embedded)
+    assert set(before) == {"kafka-1", "zookeeper", "http", "runner", "runner-jvm"}
     assert set(states(embedded).values()) == {"orphan"}
     heard: list[str] = []
     control.up(embedded, None, heard.append)
-    after = {name: process.pid for name, process in processes.find(embedded.data).items()}
+    after = pids(embedded)
     assert {name: after[name] for name in before} == before
     assert any("taking over" in line for line in heard)
     assert numbers(embedded) == list(range(500))
@@ -115,7 +135,7 @@ def test_children_of_a_killed_supervisor_are_taken_over(embedded: Settings) -> N
 def test_everything_survives_kill_9_of_everything(embedded: Settings) -> None:
     write(embedded, range(500, 600))
     ports = {service.name: service.port for service in control.status(embedded)}
-    kill(embedded, "supervisor", "kafka-1", "zookeeper", "http")
+    kill(embedded, "supervisor", "kafka-1", "zookeeper", "http", "runner")
     control.up(embedded, None, quiet)
     assert numbers(embedded) == list(range(600))
     assert {service.name: service.port for service in control.status(embedded)} == ports
@@ -140,14 +160,14 @@ def test_another_number_of_brokers_is_refused(embedded: Settings) -> None:
 
 
 def test_a_second_stack_runs_beside_the_first_and_a_broken_one_leaves_nothing(embedded: Settings) -> None:
-    with temporary_stack("beside", quiet) as other:
+    with temporary_stack("beside", quiet, NO_RUNNER) as other:
         with Stack.connect(other) as stack:
             assert stack.catalogue.feeds() == {}
         ports = [service.port for settings in (embedded, other) for service in control.status(settings)]
         used = [port for port in ports if port]
         assert len(set(used)) == len(used)
         taken = next(service.port for service in control.status(other) if service.name == "kafka-1")
-        with temporary_folder("broken", f"[embedded]\nkafka_port = {taken}\n") as third:
+        with temporary_folder("broken", f"{NO_RUNNER}[embedded]\nkafka_port = {taken}\n") as third:
             with pytest.raises(ClusterFault, match=f"port {taken} for kafka-1 is taken by pid"):
                 control.up(third, None, quiet)
             assert processes.find(third.data) == {}
@@ -155,7 +175,7 @@ def test_a_second_stack_runs_beside_the_first_and_a_broken_one_leaves_nothing(em
 
 
 def test_a_child_that_cannot_start_is_explained_and_leaves_nothing_behind() -> None:
-    with temporary_folder("sick") as settings:
+    with temporary_folder("sick", NO_RUNNER) as settings:
         folder = settings.data / "kafka-1"
         (folder / "orders-0").mkdir(parents=True)
         (folder / "orders-0" / "00000000000000000000.log").write_bytes(b"somebody's")
@@ -166,7 +186,8 @@ def test_a_child_that_cannot_start_is_explained_and_leaves_nothing_behind() -> N
 
 
 def test_three_brokers_replicate_and_bear_the_loss_of_one() -> None:
-    with temporary_stack("three", quiet, '[embedded]\nkafka_heap = "256MB"\n', brokers=3) as settings:
+    lines = f'{NO_RUNNER}[embedded]\nkafka_heap = "256MB"\n'
+    with temporary_stack("three", quiet, lines, brokers=3) as settings:
         with Stack.connect(settings) as stack:
             apply(stack)
             topic = stack.admin.describe(["page-views"])["page-views"]

@@ -158,7 +158,12 @@ def outcome(*findings: Finding) -> Outcome:
 
 def test_an_exact_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Plan] = []
-    monkeypatch.setattr(chaos_run, "run", lambda plan, _: asked.append(plan) or outcome())
+
+    def run(plan: Plan, _: object) -> Outcome:
+        asked.append(plan)
+        return outcome()
+
+    monkeypatch.setattr(chaos_run, "run", run)
     done = CliRunner().invoke(root, ["chaos", "--seed", "7"])
     assert asked == [Plan(7, 300_000, 20)]
     assert done.exit_code == 0

@@ -93,6 +93,14 @@ def _texts(column: pa.Array) -> list[Any]:
     return [whole[start:end] for start, end in pairwise(places)]
 
 
+def bytes_of(column: pa.Array) -> list[bytes]:
+    """The bytes of a text or binary column without nulls: slices of its buffer."""
+    _, ends, data = column.buffers()
+    whole = b"" if data is None else bytes(data)
+    places = memoryview(ends)[column.offset * 4 : (column.offset + len(column) + 1) * 4].cast("i").tolist()
+    return [whole[start:end] for start, end in pairwise(places)]
+
+
 def _timestamps(column: pa.Array) -> list[Any]:
     epoch, unit = (EPOCH if column.type.tz else LOCAL_EPOCH), _UNITS[column.type.unit]
     numbers = _numbers(column.view(pa.int64()), "q")
