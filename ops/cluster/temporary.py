@@ -11,15 +11,17 @@ from pathlib import Path
 from ops.cluster import control
 from stack.settings import Settings, load_settings
 
-EXAMPLE_SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
+_EXAMPLES = Path(__file__).resolve().parents[2]
+EXAMPLE_SCHEMAS = _EXAMPLES / "schemas"
 
 
 @contextlib.contextmanager
 def temporary_folder(name: str, lines: str = "") -> Iterator[Settings]:
-    """A folder with a stack.toml and the example schemas; at the end its stack is stopped and it goes."""
+    """A folder with a stack.toml, example schemas and jobs; at the end its stack is stopped and it goes."""
     folder = Path(tempfile.mkdtemp(prefix=f"feedstack-{name}-"))
     try:
         shutil.copytree(EXAMPLE_SCHEMAS, folder / "schemas")
+        shutil.copytree(_EXAMPLES / "jobs", folder / "jobs", ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "stack.toml").write_text(f'name = "{name}"\n{lines}', encoding="utf-8")
         settings = load_settings(folder / "stack.toml")
         try:

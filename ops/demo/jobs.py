@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections import Counter
-from pathlib import Path
 
 import click
 
@@ -28,7 +26,6 @@ def run() -> None:
     begun = time.monotonic()
     with temporary_folder("demo") as settings:
         story = Story(settings)
-        shutil.copytree(Path(__file__).resolve().parents[2] / "jobs", settings.root / "jobs")
         head(
             "A real Kafka, a real ZooKeeper, a schema registry and a runner of jobs on Spark, on this machine"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from stack.model.plan import ContainerReport, Plan, SlotPlan, TaskId
 
@@ -64,14 +64,22 @@ def _next_holders(
     return found
 
 
-def without(holders: Holders, slot: int, plan: Plan | None, up_to: int | None = None) -> Holders:
+def without(
+    holders: Holders,
+    slot: int,
+    plan: Plan | None,
+    up_to: int | None = None,
+    still: Collection[TaskId] = (),
+) -> Holders:
     """The holders after a slot is known to have nothing open that it had at a generation.
 
-    Without a generation it has nothing open at all.
+    Without a generation it has nothing open at all. `still` are tasks of which it says otherwise.
     """
     since = plan.since if plan else {}
 
     def gone(task: TaskId) -> bool:
+        if task in still:
+            return False
         return up_to is None or since.get(task, plan.generation if plan else 0) <= up_to
 
     left = {task: slots - {slot} if gone(task) else slots for task, slots in holders.items()}
@@ -83,7 +91,7 @@ def after_reports(holders: Holders, plan: Plan, reports: Iterable[ContainerRepor
     for report in reports:
         mine = plan.slots.get(report.slot)
         if mine is None or mine.attempt == report.attempt:
-            holders = without(holders, report.slot, plan, report.generation)
+            holders = without(holders, report.slot, plan, report.generation, report.tasks)
     return holders
 
 
@@ -93,7 +101,7 @@ def after_releases(holders: Holders, plan: Plan, released: Mapping[TaskId, int])
 
 
 def _is_settled(plan: Plan, task: TaskId, released: Mapping[TaskId, int]) -> bool:
-    return task in plan.since and released.get(task) == plan.since[task]
+    return task in plan.since and released.get(task, 0) >= plan.since[task]
 
 
 def releasable(holders: Holders, plan: Plan, released: Mapping[TaskId, int]) -> dict[TaskId, int]:
@@ -101,5 +109,5 @@ def releasable(holders: Holders, plan: Plan, released: Mapping[TaskId, int]) -> 
     return {
         task: generation
         for task, generation in plan.since.items()
-        if not holders.get(task) and released.get(task) != generation
+        if not holders.get(task) and not _is_settled(plan, task, released)
     }

@@ -212,7 +212,7 @@ def recall(plan: Plan | None, released: Mapping[TaskId, int], status: JobStatus 
         holders = {
             task: slots
             for task, slots in plan.holders.items()
-            if slots and (task not in plan.since or released.get(task) != plan.since[task])
+            if slots and (task not in plan.since or released.get(task, 0) < plan.since[task])
         }
     failure, drained_try = None, None
     if status is not None and status.state is JobState.FAILED:

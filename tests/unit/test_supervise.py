@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from stack.engine.ownership import may_open
-from stack.engine.planning import next_plan, owners
+from stack.engine.planning import after_reports, next_plan, owners, releasable
 from stack.engine.supervision import (
     CancelSlot,
     FenceSlot,
@@ -20,7 +20,16 @@ from stack.engine.supervision import (
 )
 from stack.model.fleet import JobState
 from stack.model.job import Desired, JobEntry
-from stack.model.plan import Ending, Plan, Reason, TaskId, tasks_of
+from stack.model.plan import (
+    ContainerReport,
+    Ending,
+    Plan,
+    Reason,
+    TaskId,
+    TaskReport,
+    TaskState,
+    tasks_of,
+)
 from tests.unit.fleet_world import World, running, spec
 
 
@@ -367,3 +376,18 @@ def test_what_a_runner_recalls_of_tasks_on_their_way() -> None:
     task, other = tasks_of(2)
     plan = Plan(5, "v", since={task: 5, other: 4}, holders={task: frozenset({3}), other: frozenset({2})})
     assert recall(plan, {task: 3, other: 4}, None).holders == {task: frozenset({3})}
+
+
+def test_a_container_that_still_lists_a_task_still_has_it() -> None:
+    task, other = tasks_of(2)
+    first = next_plan(None, {}, {0: (task, other), 1: ()}, [0, 1], version="v")
+    assert first is not None
+    second = next_plan(first, {}, {0: (), 1: (task, other)}, [], version="v")
+    assert second is not None
+    tasks = {task: TaskReport(TaskState.RUNNING)}
+    said = ContainerReport(0, first.slots[0].attempt, second.generation, "v", "r", "h", 1, tasks=tasks)
+    held = after_reports(second.holders, second, [said])
+    assert held == {task: frozenset({0})}
+    assert releasable(held, second, {}) == {other: second.generation}
+    assert after_reports(held, second, [replace(said, tasks={})]) == {}
+    assert after_reports(second.holders, second, [replace(said, generation=1, tasks={})]) == second.holders
