@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from changelog.lock import FolderLock
@@ -148,8 +148,20 @@ def stopped(world: JobWorld, fleet: HandFleet, count: int = 200) -> None:
 def cut(stack: Stack, topic: str, offset: int) -> None:
     """Delete the records of partition 0 and 1 before an offset, as retention would."""
     admin = AdminClient({"bootstrap.servers": stack.access.bootstrap})
-    for future in admin.delete_records([TopicPartition(topic, n, offset) for n in (0, 1)]).values():
-        future.result()
+
+    def is_cut() -> bool:
+        places = [TopicPartition(topic, number, offset) for number in (0, 1)]
+        try:
+            for future in admin.delete_records(places).values():
+                future.result()
+        except KafkaException as error:
+            # A changed cleanup.policy takes a moment to be heard of.
+            if error.args[0].code() != KafkaError.POLICY_VIOLATION:
+                raise
+            return False
+        return True
+
+    wait_for(is_cut, f"{topic} to be cut")
 
 
 def test_an_offset_that_retention_removed_is_never_skipped(world: JobWorld, fleet: HandFleet) -> None:

@@ -237,7 +237,9 @@ def test_all_that_speaks_against_a_deploy_is_told_and_nothing_was_changed(
         "'users' is declared as made of 'views', which the code does not read",
     ):
         assert part in told
-    assert filled.admin.topic_names() - before <= {f"_{filled.settings.name}.jobs"}
+    # Other tests make topics of their own meanwhile.
+    made = {name for name in filled.admin.topic_names() - before if filled.settings.name in name}
+    assert made <= {f"_{filled.settings.name}.jobs"}
     assert jobs_feed(filled).entries() == {}
 
 
