@@ -22,7 +22,7 @@ from ops.cluster.ports import holder, is_free
 from ops.cluster.services import wanted_ports
 from stack.errors import FeedstackError, Unavailable
 from stack.model.duration import format_size
-from stack.settings import Secret, Settings, load_settings, read_endpoints
+from stack.settings import Endpoints, Secret, Settings, load_settings, read_endpoints
 
 _COMFORTABLE_FREE_BYTES = 5 << 30
 _LEAST_OPEN_FILES = 4_096
@@ -205,12 +205,27 @@ def _clients(settings: Settings) -> Iterator[Finding]:
     try:
         ping(endpoints.zookeeper)
         yield ok("zookeeper", f"answers at {endpoints.zookeeper}")
+        yield _runners(settings, endpoints)
     except Unavailable as error:
         yield fault("zookeeper", error.message, _way_out(settings, "zookeeper.hosts", "zookeeper"))
     if endpoints.http is None:
         yield warn("http", "the service is not running", "`stack up` starts it.")
         return
     yield _service(endpoints.http)
+
+
+def _runners(settings: Settings, endpoints: Endpoints) -> Finding:
+    """Who would run jobs."""
+    from stack.zookeeper.fleet import FleetNodes, FleetSession
+
+    with FleetSession(endpoints.zookeeper).start() as session:
+        runners = FleetNodes(session, settings.name).runners()
+    if runners:
+        return ok("runner", f"{len(runners)} on {', '.join(sorted({one.spark for one in runners}))}")
+    if not settings.runner:
+        return ok("runner", "none; runner.enabled is false in stack.toml")
+    log = Layout(settings.data).logs / "runner.log"
+    return warn("runner", "none is there: jobs stand still", f"`stack up` starts one. Its log: {log}")
 
 
 def _way_out(settings: Settings, key: str, service: str) -> str:

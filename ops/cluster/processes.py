@@ -9,10 +9,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+
+from ops.cluster.jars import cache_folder
 
 SUPERVISOR = "supervisor"
 _MAX_OUTPUT_BYTES = 1 << 20
@@ -52,10 +55,23 @@ def spawn(command: Sequence[str], output: Path) -> int:
             stdout=file,
             stderr=file,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": _python_path()},
+            env=child_environment(),
             cwd=output.parent,
         )
     return process.pid
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of our children.
+
+    Where Python is told not to leave its compiled files beside the sources, they go to our cache: without
+    any, a process that loads Arrow, pandas and Spark needs seconds more to start.
+    """
+    environment = {**os.environ, "PYTHONPATH": _python_path()}
+    if sys.dont_write_bytecode:
+        folder = str(cache_folder() / "bytecode")
+        environment |= {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
+    return environment
 
 
 def _python_path() -> str:

@@ -38,10 +38,11 @@ def started(life: Life) -> Life:
     return replace(life, state=State.STARTING)
 
 
-def answered(life: Life, now: float) -> Life:
+def answered(life: Life, now: float, steady_s: float | None = None) -> Life:
     """The child serves."""
     if life.state is State.READY:
-        return replace(life, falls=0) if now - life.ready_since >= STEADY_S else life
+        steady_s = STEADY_S if steady_s is None else steady_s
+        return replace(life, falls=0) if now - life.ready_since >= steady_s else life
     return replace(life, state=State.READY, ever_ready=True, ready_since=now)
 
 

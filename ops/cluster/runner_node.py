@@ -39,6 +39,7 @@ def runner_service(layout: Layout, settings: Settings) -> Service:
         patience_s=25.0,
         # Jobs stand still meanwhile.
         first_delay_s=0.0,
+        steady_s=5.0,
     )
 
 

@@ -25,3 +25,5 @@ class Service:
     patience_s: float = 20.0
     # How long the supervisor waits before it starts a child again that fell for the first time.
     first_delay_s: float | None = None
+    # How long it must have served for its next fall to count as the first.
+    steady_s: float | None = None

@@ -31,7 +31,6 @@ _WORKER_TIMEOUT_S = 4
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
-_PACKAGES = str(Path(__file__).resolve().parents[2])
 
 
 @dataclass
@@ -107,8 +106,7 @@ class Standalone:
                 start_new_session=True,
                 cwd=self.folder,
                 env={
-                    **jvm_environment(),
-                    "PYTHONPATH": _PACKAGES,
+                    **jvm_environment(processes.child_environment()),
                     "SPARK_LOCAL_DIRS": str(self.folder / "tmp"),
                 },
             )

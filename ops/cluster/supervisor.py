@@ -116,7 +116,7 @@ class Supervisor:
             child.asked_at = now
             if child.life.state is not State.READY:
                 log.info("%s serves", child.service.name)
-            child.life, child.reason = restart.answered(child.life, now), ""
+            child.life, child.reason = restart.answered(child.life, now, child.service.steady_s), ""
         elif child.life.state is State.READY:
             child.life, child.reason = restart.silent(child.life), "it runs, but does not answer"
             log.warning("%s does not answer", child.service.name)

@@ -9,7 +9,7 @@ from stack.model.plan import Ending, Reason
 _KILLED = "Python worker exited unexpectedly"
 _CANCELLED = re.compile(r"JOB_CANCELLED|Job \S+ cancelled|SparkContext was shut down")
 _EXECUTOR = ("ExecutorLostFailure", "executor lost", "Executor heartbeat timed out")
-_PYTHON_FAULT = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception|Exit)): ?(.*)$", re.MULTILINE)
+_PYTHON_FAULT = re.compile(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception|Exit)): ?(.*)$", re.MULTILINE)
 _SAID = re.compile(r"Error from python worker:\s*(.*?)(?:\n\s*PYTHONPATH was|\Z)", re.DOTALL)
 _MOST_CHARACTERS = 4_000
 

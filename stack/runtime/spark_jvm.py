@@ -79,10 +79,10 @@ def _classes() -> str:
     return os.pathsep.join(map(str, (home / "conf", *first, home / "jars" / "*")))
 
 
-def jvm_environment() -> dict[str, str]:
+def jvm_environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of one of Spark's JVMs, which its Python workers inherit."""
     return {
-        **os.environ,
+        **base,
         "SPARK_HOME": str(spark_home()),
         # A worker starts executors by Spark's launcher, which would look for a source tree without it.
         "SPARK_SCALA_VERSION": "2.13",

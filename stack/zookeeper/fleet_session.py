@@ -66,6 +66,7 @@ class FleetSession:
     def start(self, limit_s: float = 10.0) -> FleetSession:
         """Connect; Unavailable if no server answers in time."""
         try:
+            _make_root(self.hosts, limit_s)
             self.client.start(timeout=limit_s)
         except (KazooTimeoutError, KazooException) as error:
             self.close()
@@ -165,3 +166,17 @@ class FleetSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _make_root(hosts: str, limit_s: float) -> None:
+    """Make the node after the hosts, if there is one: kazoo can make nothing below it while it is missing."""
+    servers, slash, path = hosts.partition("/")
+    if not slash:
+        return
+    client = KazooClient(hosts=servers, timeout=SESSION_S, logger=log)
+    try:
+        client.start(timeout=limit_s)
+        client.ensure_path(f"/{path}")
+    finally:
+        client.stop()
+        client.close()

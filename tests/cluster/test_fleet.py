@@ -235,6 +235,15 @@ def test_suspended_for_longer_than_the_session_counts_as_lost(cluster: Endpoints
         assert not session.connected
 
 
+def test_a_path_after_the_hosts_is_made(cluster: Endpoints, settings: Settings) -> None:
+    with FleetSession(f"{cluster.zookeeper}/{settings.name}/below").start() as session:
+        fleet = FleetNodes(session, "s")
+        fleet.register_runner(place("r1"))
+        assert fleet.runners() == (place("r1"),)
+        assert JobLead(fleet.job("count"), place("r1")).claim()
+        assert fleet.jobs() == ["count"]
+
+
 def test_nobody_there_is_told_in_time() -> None:
     with pytest.raises(Unavailable, match="cannot be reached"):
         FleetSession(f"127.0.0.1:{free_port(())}").start(limit_s=0.5)

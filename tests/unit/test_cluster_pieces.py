@@ -64,6 +64,9 @@ def test_a_child_that_served_steadily_begins_with_a_short_delay_again() -> None:
     steady = restart.answered(still, 10.0 + restart.STEADY_S)
     assert restart.fell(steady, 100.0).start_at == 100.5
     assert restart.fell(steady, 100.0).restarts == 3
+    assert restart.fell(steady, 100.0, first_delay_s=0.0).start_at == 100.0
+    assert restart.fell(restart.fell(steady, 100.0, 0.0), 100.0, 0.0).start_at == 101.0
+    assert restart.answered(life, 15.0, steady_s=5.0).falls == 0
 
 
 def test_a_child_that_never_served_is_given_up_at_its_third_fall() -> None:

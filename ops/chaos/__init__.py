@@ -1,0 +1,1 @@
+"""Chaos: two counting jobs under load, faults by a schedule, and a verifier that trusts nobody."""

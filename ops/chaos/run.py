@@ -1,0 +1,184 @@
+"""A chaos run: load, faults by their schedule, drain, verdict."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ops.chaos.flow import Flow
+from ops.chaos.load import Load
+from ops.chaos.schedule import FaultKind, Round, schedule
+from ops.chaos.stage import CONTAINERS, LAST, PARTITIONS, SOURCE, STEPS, Stage, open_stage
+from ops.chaos.targets import Targets
+from ops.chaos.verdict import Kind, Report
+from ops.chaos.verifier import VerifierFault, verify
+from stack.errors import ClusterFault, FeedstackError
+
+_KEYS = 2_000
+_RATE = 2_000
+# Outputs flow again within this, or the run has failed; the longest a fault may take is part of it.
+_RECOVER_S = 120.0
+_LAST_S = 180.0
+_QUIET_S = 1.5
+_LOOK_S = 0.05
+_TWO = "two at a time"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is asked to do."""
+
+    seed: int
+    records: int
+    faults: int
+    long: bool = False
+
+
+@dataclass
+class Outcome:
+    """What a run has come to: faults by kind, the gaps that they made, and the verdict."""
+
+    seed: int
+    faults: Counter[str] = field(default_factory=Counter)
+    gaps_s: dict[str, list[float]] = field(default_factory=dict)
+    scaled: int = 0
+    took_s: float = 0.0
+    report: Report = field(default_factory=Report)
+
+    def as_json(self) -> dict[str, Any]:
+        report = self.report
+        return {
+            "seed": self.seed,
+            "exact": report.is_exact,
+            "lost": report.count(Kind.LOST),
+            "doubled": report.count(Kind.DOUBLED),
+            "faults": dict(self.faults),
+            "scaled": self.scaled,
+            "gaps_s": {kind: {"median": median, "worst": worst} for kind, median, worst in gaps(self.gaps_s)},
+            "records": dict(report.records),
+            "keys": report.keys,
+            "commits": report.commits,
+            "findings": [
+                {"kind": str(one.kind), "feed": one.feed, "key": one.key, "message": one.message}
+                for one in report.findings
+            ],
+            "took_s": round(self.took_s, 1),
+        }
+
+
+def gaps(gaps_s: Mapping[str, list[float]]) -> list[tuple[str, float, float]]:
+    """Median and worst gap of each kind, in seconds."""
+    return [
+        (kind, round(statistics.median(found), 1), round(max(found), 1))
+        for kind, found in sorted(gaps_s.items())
+    ]
+
+
+def run(plan: Plan, say: Callable[[str], None]) -> Outcome:
+    """Make a run on a stack of its own; ClusterFault if it cannot be brought to its end."""
+    begun = time.monotonic()
+    outcome = Outcome(plan.seed)
+    with open_stage(say) as stage:
+        try:
+            _Run(stage, plan, outcome, say).carry_out()
+        except (FeedstackError, VerifierFault) as error:
+            message = error.message if isinstance(error, FeedstackError) else str(error)
+            states = stage.states()
+            raise ClusterFault(
+                f"seed {plan.seed}: {message} ({states})", hint=f"Logs are kept in {stage.keep_logs()}."
+            ) from error
+        if not outcome.report.is_exact:
+            say(f"logs are kept in {stage.keep_logs()}")
+    outcome.took_s = time.monotonic() - begun
+    return outcome
+
+
+class _Run:
+    """One run on its stage."""
+
+    def __init__(self, stage: Stage, plan: Plan, outcome: Outcome, say: Callable[[str], None]) -> None:
+        self._stage = stage
+        self._plan = plan
+        self._outcome = outcome
+        self._say = say
+        self._targets = Targets(stage)
+        stack = stage.stack
+        schema = stack.schema(SOURCE)
+        bootstrap = stack.endpoints.kafka
+        self._load = Load(
+            bootstrap,
+            stack.topic_of(SOURCE),
+            schema.schema.tree,
+            schema.id,
+            keys=_KEYS,
+            rate=_RATE,
+            seed=plan.seed,
+        )
+        self._flow = Flow(bootstrap, stack.topic_of(LAST), PARTITIONS)
+
+    def carry_out(self) -> None:
+        """From the first record to the verdict."""
+        plan = self._plan
+        try:
+            self._stage.deploy_all(self._say)
+            self._load.start()
+            self._await_flow(_RECOVER_S)
+            for one in schedule(plan.seed, plan.faults, len(STEPS), CONTAINERS, plan.long):
+                self._round(one)
+            while self._load.written < plan.records:
+                time.sleep(_LOOK_S)
+            self._load.stop()
+            acknowledged = self._load.by_key
+            self._say(f"the load has ended after {sum(acknowledged.values()):,} records; draining")
+            self._stage.drain_all()
+        finally:
+            self._flow.close()
+        self._say("verifying")
+        self._outcome.report = verify(self._stage.chain, acknowledged, limit_s=_LAST_S)
+
+    def _round(self, one: Round) -> None:
+        time.sleep(_QUIET_S)
+        if one.scale is not None:
+            job = STEPS[one.scale.job].job
+            self._stage.scale(job, one.scale.containers)
+            self._outcome.scaled += 1
+            self._say(f"{job} is scaled to {one.scale.containers}")
+        begun = time.monotonic()
+        hits: list[str] = []
+        for fault in one.faults:
+            if hits or one.scale is not None:
+                time.sleep(fault.after_s)
+            begun = begun if hits else time.monotonic()
+            hits.append(f"{fault.kind} ({self._targets.hit(fault)})")
+            self._outcome.faults[fault.kind] += 1
+        self._await_flow(_RECOVER_S)
+        gap_s = self._flow.longest_silence_s(begun, time.monotonic())
+        kind = str(one.faults[0].kind) if len(one.faults) == 1 else _TWO
+        self._outcome.gaps_s.setdefault(kind, []).append(gap_s)
+        self._say(f"{', '.join(hits)}: outputs flow again after {gap_s:.1f} s")
+
+    def _await_flow(self, limit_s: float) -> None:
+        """Wait until the last feed has an output for everything that is written by now."""
+        wanted = self._load.by_partition
+        deadline = time.monotonic() + limit_s
+        while not self._flow.has_reached(wanted) or not wanted:
+            wanted = wanted or self._load.by_partition
+            if time.monotonic() > deadline:
+                behind = sum(max(0, count - self._flow.counts[part]) for part, count in wanted.items())
+                raise ClusterFault(f"after {limit_s:.0f} s {behind:,} records have no output")
+            time.sleep(_LOOK_S)
+
+
+def fault_rows(outcome: Outcome) -> list[tuple[str, int | None, float | None, float | None]]:
+    """A row of the answer for each kind of fault: how often, and the gaps that it made."""
+    made = {kind: (median, worst) for kind, median, worst in gaps(outcome.gaps_s)}
+    rows: list[tuple[str, int | None, float | None, float | None]] = [
+        (kind, outcome.faults[kind], *made.get(kind, (None, None))) for kind in FaultKind
+    ]
+    if _TWO in made:
+        rows.append((_TWO, len(outcome.gaps_s[_TWO]), *made[_TWO]))
+    return rows

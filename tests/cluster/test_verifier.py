@@ -1,0 +1,142 @@
+"""The verifier of chaos runs, on real feeds: it passes what is exact, and finds every planted fault."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+
+from ops.chaos.verdict import Kind, Report
+from ops.chaos.verifier import Chain, Step, VerifierFault, verify
+from stack import Stack
+from tests import planted
+from tests.cluster.job_world import JobWorld
+from tests.clusters import wait_for
+from tests.fleets import HandFleet, run_and_tell
+from tests.planted import CLICKS, USER
+
+pytestmark = pytest.mark.cluster
+STEP = Step("count", "clicks", "tallies")
+
+
+@pytest.fixture
+def world(stack: Stack) -> JobWorld:
+    return JobWorld(stack)
+
+
+@pytest.fixture
+def fleet(world: JobWorld, stack: Stack) -> Iterator[HandFleet]:
+    with HandFleet(stack, world.folder) as fleet:
+        fleet.plan(1)
+        yield fleet
+
+
+def chain_of(world: JobWorld) -> Chain:
+    settings = world.stack.settings
+    return Chain(world.stack.endpoints.kafka, settings.name, (STEP,), settings.topic_prefix)
+
+
+def settled(world: JobWorld, fleet: HandFleet, clicks: Counter[str]) -> Report:
+    """The verdict when everything was read and the container has ended in good order."""
+    ends = world.stack.admin.ends(world.stack.topic_of("clicks"), range(2))
+
+    def is_read() -> bool:
+        points = world.checkpoints()
+        return len(points) == 2 and all(
+            point.inputs["clicks"].offsets[task.partition] >= ends[task.partition] - 1
+            for task, point in points.items()
+        )
+
+    wait_for(is_read, "all clicks to be read")
+    fleet.plan({})
+    fleet.ending()
+    return verify(chain_of(world), clicks, limit_s=30)
+
+
+def keys_of(report: Report, kind: Kind) -> set[tuple[str, str]]:
+    return {(one.feed, one.key) for one in report.findings if one.kind is kind}
+
+
+def test_an_exact_run_passes_and_a_missing_input_does_not(world: JobWorld, fleet: HandFleet) -> None:
+    clicks = world.click(200)
+    fleet.start()
+    wait_for(lambda: world.outputs() > 50, "outputs to flow")
+    fleet.kill()
+    clicks += world.click(200)
+    fleet.start()
+    report = settled(world, fleet, clicks)
+    assert report.findings == ()
+    assert report.records == {"clicks": 400, "tallies": 400}
+    assert (report.keys, report.commits > 1) == (10, True)
+    promised = verify(chain_of(world), clicks + Counter({USER: 1, "nobody": 2}))
+    assert keys_of(promised, Kind.LOST) == {("clicks", USER), ("clicks", "nobody")}
+    assert promised.count(Kind.LOST) == 3
+
+
+@pytest.mark.parametrize(
+    ("plant", "kinds"),
+    [
+        (planted.drop_record, {Kind.LOST, Kind.STATE}),
+        (planted.double_output, {Kind.DOUBLED}),
+        (planted.skip_delta, {Kind.STATE}),
+    ],
+)
+def test_a_fault_of_one_record_is_found(
+    world: JobWorld, fleet: HandFleet, plant: Callable[[], None], kinds: set[Kind]
+) -> None:
+    clicks = world.click(10 * CLICKS)
+    fleet.main = partial(planted.run, plant)
+    fleet.start()
+    report = settled(world, fleet, clicks)
+    assert {one.kind for one in report.findings} == kinds
+    assert all(report.count(kind) == 1 for kind in kinds)
+    [key] = {one.key for one in report.findings}
+    assert key in clicks if plant is not planted.skip_delta else key == USER
+    changelog = f"{world.stack.settings.name}.count.counts.changelog"
+    feeds = {Kind.STATE: changelog}
+    assert all(one.feed == feeds.get(one.kind, "tallies") for one in report.findings)
+    assert key in str(report.findings[0])
+
+
+def test_an_offset_that_is_lost_counts_a_record_twice(world: JobWorld, fleet: HandFleet) -> None:
+    clicks = world.click(10 * CLICKS)
+    fleet.main = partial(planted.run, planted.lose_offset)
+    fleet.start()
+    report = settled(world, fleet, clicks)
+    assert keys_of(report, Kind.OFFSET) == {
+        ("clicks", "job count, task 0"),
+        ("clicks", "job count, task 1"),
+    }
+    # What it found comes true with the next start.
+    fleet.main = run_and_tell
+    fleet.plan(1)
+    fleet.start()
+    wait_for(lambda: sum(map(len, world.tallies().values())) > 10 * CLICKS, "the repeated records")
+    report = settled(world, fleet, clicks)
+    assert report.count(Kind.DOUBLED) == 2
+    assert {feed for feed, _ in keys_of(report, Kind.DOUBLED)} == {"tallies"}
+
+
+def test_without_transactions_a_crash_doubles(world: JobWorld, fleet: HandFleet) -> None:
+    clicks = world.click(10 * CLICKS)
+    fleet.start()
+    world.await_exact(clicks)
+    fleet.kill()
+    clicks += world.click(10 * CLICKS)
+    fleet.main = partial(planted.run, planted.without_transactions)
+    fleet.start().join(30)
+    written = sum(map(len, world.tallies().values())) - 10 * CLICKS
+    assert written > 0
+    fleet.main = run_and_tell
+    fleet.start()
+    report = settled(world, fleet, clicks)
+    assert report.count(Kind.DOUBLED) == written
+    assert report.count(Kind.LOST) == 0
+    assert {feed for feed, _ in keys_of(report, Kind.DOUBLED)} == {"tallies"}
+
+
+def test_what_cannot_be_read_proves_nothing(world: JobWorld) -> None:
+    with pytest.raises(VerifierFault, match=r"checkpoints cannot be read"):
+        verify(chain_of(world))
