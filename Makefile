@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check unit cluster bench chaos up down clean lock
+.PHONY: help setup demo test check unit cluster bench up down clean lock
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,9 +33,6 @@ cluster: setup  ## only the tests on the real cluster
 
 bench: setup  ## measure feeds and codecs against the bare clients
 	$(BIN)/stack bench feeds
-
-chaos: setup  ## kill and stop everything under load, prove that nothing is lost or doubled
-	$(BIN)/stack chaos
 
 up: setup  ## start the stack of this folder
 	@$(BIN)/stack up

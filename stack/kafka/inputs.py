@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from stack.kafka.reader import READER_SETTINGS, RawBatch
 
 Place = tuple[str, int]
 """A topic and the number of a partition."""
+
+_ASK_S = 2.0
 
 
 @dataclass(slots=True)
@@ -55,6 +58,7 @@ class InputReader:
         self._positions: dict[Place, int] = {}
         self._ends: dict[Place, int] = {}
         self._paused: set[Place] = set()
+        self._known: set[str] = set()
 
     @property
     def positions(self) -> Mapping[Place, int]:
@@ -66,11 +70,19 @@ class InputReader:
         if not offsets:
             return
         places = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        self._get_to_know({place.topic for place in places})
         with translated("reading inputs"):
             self._consumer.incremental_assign(places)
         self._positions.update(offsets)
         for place in offsets:
             self._ends.pop(place, None)
+
+    def _get_to_know(self, topics: set[str]) -> None:
+        """Ask for topics beforehand: the client takes a second to look for one that it does not know."""
+        for topic in topics - self._known:
+            with contextlib.suppress(KafkaException):  # then it does so by itself
+                self._consumer.list_topics(topic, _ASK_S)
+                self._known.add(topic)
 
     def remove(self, places: Iterable[Place]) -> None:
         """Read these partitions no longer."""
@@ -111,7 +123,10 @@ class InputReader:
         return self._ends.get(place, -1)
 
     def lag(self, positions: Mapping[Place, int]) -> int | None:
-        """How many records partitions are behind, as far as the client knows without asking."""
+        """How many records partitions are behind, as far as the client knows without asking.
+
+        Only for the thread that reads: while it does, the client keeps every other waiting.
+        """
         total = 0
         for place, position in positions.items():
             if self._ends.get(place, -1) >= position:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 from stack.engine.cadence import Cadence
+from stack.engine.ownership import may_open, release_generation
 from stack.errors import LostOwnership, Unavailable
 from stack.kafka.config import KafkaAccess
 from stack.kafka.inputs import InputReader, Place
@@ -39,6 +40,7 @@ _QUICK = {"linger.ms": 1}
 # Outputs that wait for a commit under way; more of them, and the container waits, too.
 _MOST_HELD = 100_000
 _IDLE_S = 0.3
+_LAG_S = 0.5
 _PENDING_S = 5.0
 # What is only in RocksDB's memory is read from the changelog again after a crash.
 _FLUSH_S = 20.0
@@ -68,6 +70,7 @@ class Container:
             spec.settings.commit_min_ms, spec.settings.commit_max_ms, eager=self._exactly_once
         )
         self._plan: Plan | None = None
+        self._generation = 0
         self._tasks: dict[TaskId, Task] = {}
         self._openings: dict[TaskId, Opening] = {}
         self._waiting: set[TaskId] = set()
@@ -78,6 +81,8 @@ class Container:
         self._uncommitted_since: float | None = None
         self._heard_at = clock()
         self._written_at = self._kept_at = self._flushed_at = clock()
+        self._looked_at = clock()
+        self._lags: dict[TaskId, int | None] = {}
         self._commits = 0
         self._rates = (clock(), 0, 0.0)
 
@@ -132,6 +137,7 @@ class Container:
             self._send()
             self._tend_commit()
             self._tend_stores()
+            self._look_at_lags()
 
     # The plan
 
@@ -144,7 +150,9 @@ class Container:
             if own is not None and own.attempt != self.parts.launch.attempt:
                 raise LostOwnership(f"attempt {own.attempt} takes the place of {self.parts.launch.attempt}")
             wanted = () if own is None else own.tasks
-            self._close([task for task in self._all_tasks() if task not in wanted], news.generation)
+            self._close([task for task in self._all_tasks() if task not in wanted], news)
+            # Only now: whoever reads it takes everything that the plan says for done.
+            self._generation = news.generation
             if own is None:
                 return Ending(Reason.STOPPED)
             self._waiting = {task for task in wanted if task not in self._all_tasks()}
@@ -152,7 +160,8 @@ class Container:
                 self._begin_drain(wanted)
         self._begin_openings()
         if self._drain_ends is not None and self._is_drained():
-            self._close(list(self._tasks), self._plan.generation if self._plan else 0)
+            if self._plan is not None:
+                self._close(list(self._tasks), self._plan)
             return Ending(Reason.DRAINED)
         return None
 
@@ -163,8 +172,8 @@ class Container:
         """Open tasks that nobody else has open any more."""
         if not self._waiting or self._plan is None:
             return
-        since, released = self._plan.since, self._membership.released
-        free = sorted(task for task in self._waiting if released.get(task, 0) >= since.get(task, 0))
+        slot, released = self.parts.launch.slot, self._membership.released
+        free = sorted(task for task in self._waiting if may_open(self._plan, slot, task, released))
         if not free:
             return
         parts = self.parts
@@ -239,12 +248,12 @@ class Container:
                 del self._bootstrapping[task_id]
                 self._assign(task)
 
-    def _close(self, gone: Iterable[TaskId], generation: int) -> None:
-        """Commit and close tasks, and tell that they are free."""
+    def _close(self, gone: Iterable[TaskId], plan: Plan) -> None:
+        """Commit and close tasks, and tell that they are free for whom the plan gives them to."""
         leaving = [self._tasks[task] for task in gone if task in self._tasks]
         for task_id in [task for task in gone if task in self._openings]:
             self._openings.pop(task_id).abandon()
-            self._membership.release(task_id, generation)
+            self._membership.release(task_id, release_generation(plan, task_id))
         if not leaving:
             return
         self.work.drop(leaving)
@@ -257,7 +266,7 @@ class Container:
             self._forget(task)
             task.write_pending(self._clock_ms())
             task.close()
-            self._membership.release(task.id, generation)
+            self._membership.release(task.id, release_generation(plan, task.id))
             log.info("task %s is closed at commit %d", task.id, task.number)
 
     def _forget(self, task: Task) -> None:
@@ -434,6 +443,13 @@ class Container:
 
     # Telling
 
+    def _look_at_lags(self) -> None:
+        """Note how far behind the tasks are. Not when asked: while it reads, the client lets nobody in."""
+        now = self._clock()
+        if now - self._looked_at >= _LAG_S:
+            self._looked_at = now
+            self._lags = {task: self._reader.lag(one.positions) for task, one in self._tasks.items()}
+
     def report(self) -> ContainerReport:
         """What the container says of itself; called from the membership's thread, too."""
         launch = self.parts.launch
@@ -450,13 +466,13 @@ class Container:
         counters: dict[str, int] = {}
         for task, one in list(self._tasks.items()):
             state = TaskState.BOOTSTRAPPING if task in self._bootstrapping else TaskState.RUNNING
-            tasks[task] = TaskReport(state, self._reader.lag(dict(one.positions)))
+            tasks[task] = TaskReport(state, self._lags.get(task))
             for name, amount in dict(one.context.counters).items():
                 counters[name] = counters.get(name, 0) + amount
         return ContainerReport(
             slot=launch.slot,
             attempt=launch.attempt,
-            generation=0 if self._plan is None else self._plan.generation,
+            generation=self._generation,
             version=self.parts.spec.version,
             runner=launch.runner,
             host=socket.gethostname(),
