@@ -69,6 +69,13 @@ class Load:
                 + (f": {self._failure}" if self._failure else "")
             )
 
+    def abandon(self) -> None:
+        """Write no more, and forget what is under way."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(_TICK_S * 50)
+        self._producer.purge()
+
     @property
     def by_key(self) -> Counter[str]:
         """How many records of each key were acknowledged."""

@@ -19,7 +19,7 @@ from ops.chaos.verifier import VerifierFault, verify
 from stack.errors import ClusterFault, FeedstackError
 
 _KEYS = 2_000
-_RATE = 2_000
+_RATE = 1_500
 # Outputs flow again within this, or the run has failed; the longest a fault may take is part of it.
 _RECOVER_S = 120.0
 _LAST_S = 180.0
@@ -136,6 +136,7 @@ class _Run:
             self._say(f"the load has ended after {sum(acknowledged.values()):,} records; draining")
             self._stage.drain_all()
         finally:
+            self._load.abandon()
             self._flow.close()
         self._say("verifying")
         self._outcome.report = verify(self._stage.chain, acknowledged, limit_s=_LAST_S)

@@ -10,21 +10,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ops.chaos.verifier import Chain, Step
 from ops.cluster.layout import Layout
 from ops.cluster.temporary import temporary_stack
 from stack.connection import Stack
 from stack.deploy.deploy import deploy
+from stack.deploy.jobs import JobsFeed, jobs_feed
 from stack.deploy.logs import JobLogs
-from stack.deploy.operate import ask, scale, watch_jobs
-from stack.deploy.watch import Judge, judge_running, judge_stopped, too_late, wait
-from stack.errors import FeedstackError
+from stack.deploy.operate import JobWatch, ask, scale
+from stack.deploy.watch import Judge, View, judge_running, judge_stopped, too_late, wait
+from stack.errors import FeedstackError, LostOwnership, NotDelivered, Unavailable
 from stack.feeds.declare import CATALOGUE_NAME, read_declarations
 from stack.feeds.plan import Allowed
 from stack.model.job import Desired
 from stack.settings import Settings
+from stack.zookeeper.fleet import FleetNodes, FleetSession
 
 PARTITIONS = 4
 CONTAINERS = 2
@@ -34,7 +36,8 @@ STEPS = (
 )
 SOURCE, LAST = STEPS[0].source, STEPS[-1].output
 _DEPLOY_S = 120.0
-_DRAIN_S = 90.0
+_DRAIN_S = 120.0
+_PATIENCE_S = 60.0
 _LOG_LINES = 20_000
 _SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -72,6 +75,7 @@ key = "str"
 value = "int"
 """
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Stage:
 
     settings: Settings
     stack: Stack
+    jobs: JobsFeed
 
     @property
     def chain(self) -> Chain:
@@ -102,34 +107,46 @@ class Stage:
 
     def scale(self, job: str, containers: int) -> None:
         """Ask for so many containers, and do not wait for them."""
-        with watch_jobs(self.stack) as watch:
-            scale(watch.jobs, job, containers)
+        _patiently(lambda: scale(self.jobs, job, containers))
 
     def drain_all(self) -> None:
         """Let the jobs read what is left, one after the other, and stop."""
         for step in STEPS:
-            with watch_jobs(self.stack) as watch:
-                entry, _ = ask(watch.jobs, step.job, Desired.DRAINED)
-            self._wait(step.job, judge_stopped(entry.spec, Desired.DRAINED), _DRAIN_S)
+            self._drain(step.job)
+
+    def _drain(self, job: str) -> None:
+        entry, _ = _patiently(lambda: ask(self.jobs, job, Desired.DRAINED))
+        self._wait(job, judge_stopped(entry.spec, Desired.DRAINED), _DRAIN_S)
 
     def _wait(self, job: str, judge: Judge, limit_s: float) -> None:
-        with watch_jobs(self.stack) as watch:
-            wait(
-                lambda: watch.look(job),
-                judge,
-                timeout_s=limit_s,
-                show=lambda _: None,
-                late=too_late(job, limit_s),
-                clock=time.monotonic,
-                sleep=time.sleep,
-            )
+        wait(
+            lambda: _patiently(lambda: self._look(job)),
+            judge,
+            timeout_s=limit_s,
+            show=lambda _: None,
+            late=too_late(job, limit_s),
+            clock=time.monotonic,
+            sleep=time.sleep,
+            every_s=0.5,
+        )
+
+    def _look(self, job: str) -> View:
+        with self.nodes() as nodes:
+            return JobWatch(self.jobs, nodes).look(job)
+
+    @contextlib.contextmanager
+    def nodes(self) -> Iterator[FleetNodes]:
+        """What ZooKeeper has of the jobs, in a session of its own: an earlier one may be lost."""
+        with FleetSession(self.stack.endpoints.zookeeper) as session:
+            session.start()
+            yield FleetNodes(session, self.settings.name)
 
     def states(self) -> str:
         """How the jobs are doing, in a line for people."""
         said = []
-        with contextlib.suppress(FeedstackError), watch_jobs(self.stack) as watch:
+        with contextlib.suppress(FeedstackError), self.nodes() as nodes:
             for step in STEPS:
-                status = watch.nodes.job(step.job).status()
+                status = nodes.job(step.job).status()
                 said.append(f"{step.job}: {status.state} {status.message}" if status else step.job)
         return "; ".join(said) or "ZooKeeper does not answer"
 
@@ -146,6 +163,18 @@ class Stage:
         return kept
 
 
+def _patiently(question: Callable[[], T], limit_s: float = _PATIENCE_S) -> T:
+    """The answer, also if Kafka or ZooKeeper was killed a moment ago."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return question()
+        except (Unavailable, LostOwnership, NotDelivered):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.3)
+
+
 @contextlib.contextmanager
 def open_stage(say: Say) -> Iterator[Stage]:
     """A stage that lives as long as the block, with its feeds made."""
@@ -158,4 +187,4 @@ def open_stage(say: Say) -> Iterator[Stage]:
         (settings.schemas / CATALOGUE_NAME).write_text("".join(feeds), encoding="utf-8")
         declarations = read_declarations(settings.schemas)
         stack.applier.apply(declarations, stack.applier.plan(declarations, Allowed()), lambda _: None)
-        yield Stage(settings, stack)
+        yield Stage(settings, stack, jobs_feed(stack))

@@ -14,10 +14,9 @@ from ops.chaos.schedule import STOPPED, Fault, FaultKind
 from ops.chaos.stage import STEPS, Stage
 from ops.cluster import processes, runner_node, zookeeper_node
 from ops.cluster.kafka_node import broker_name
-from stack.deploy.operate import watch_jobs
 from stack.errors import ClusterFault, FeedstackError
 
-_FIND_S = 60.0
+_FIND_S = 90.0
 _LOOK_S = 0.1
 
 
@@ -30,23 +29,24 @@ class Targets:
 
     def hit(self, fault: Fault, sleep: Callable[[float], None] = time.sleep) -> str:
         """Do it, with the pause of a process that is stopped; answers what was hit."""
-        process = self._find(fault)
-        # psutil refuses a pid that has gone to another process meanwhile.
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if fault.kind not in STOPPED:
-                process.send_signal(signal.SIGKILL)
-                return f"pid {process.pid}"
-            process.send_signal(signal.SIGSTOP)
-            try:
-                sleep(fault.stop_s)
-            finally:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGCONT)
-        return f"pid {process.pid}, for {fault.stop_s:.0f} s"
-
-    def _find(self, fault: Fault) -> psutil.Process:
-        """The process to hit. After another fault it may take a while to be there again."""
         deadline = self._clock() + _FIND_S
+        while True:
+            process = self._find(fault, deadline)
+            # It may end before it is hit; psutil refuses a pid that has gone to another process.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if fault.kind not in STOPPED:
+                    process.send_signal(signal.SIGKILL)
+                    return f"pid {process.pid}"
+                process.send_signal(signal.SIGSTOP)
+                try:
+                    sleep(fault.stop_s)
+                finally:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.send_signal(signal.SIGCONT)
+                return f"pid {process.pid}, for {fault.stop_s:.0f} s"
+
+    def _find(self, fault: Fault, deadline: float) -> psutil.Process:
+        """The process to hit. After another fault it may take a while to be there again."""
         while True:
             with contextlib.suppress(psutil.Error, FeedstackError):
                 found = self._look(fault)
@@ -76,7 +76,7 @@ class Targets:
         if runner is None:
             return None
         ours = {child.pid: child for child in runner.children(recursive=True)}
-        with watch_jobs(self._stage.stack) as watch:
-            reports = watch.nodes.job(job).reports()
+        with self._stage.nodes() as nodes:
+            reports = nodes.job(job).reports()
         here = [ours[one.pid] for one in reports if one.host == socket.gethostname() and one.pid in ours]
         return here[int(share * len(here))] if here else None

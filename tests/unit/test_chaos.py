@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from collections import Counter
+from collections.abc import Iterator
 
+import psutil
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -13,7 +17,8 @@ from hypothesis import strategies as st
 from ops.chaos import run as chaos_run
 from ops.chaos.flow import longest_silence_s
 from ops.chaos.run import Outcome, Plan
-from ops.chaos.schedule import LEAST_FAULTS, STOPPED, FaultKind, schedule
+from ops.chaos.schedule import LEAST_FAULTS, STOPPED, Fault, FaultKind, schedule
+from ops.chaos.targets import Targets
 from ops.chaos.verdict import (
     Finding,
     Kind,
@@ -28,6 +33,7 @@ from ops.chaos.verdict import (
     judge_spread,
 )
 from ops.cli.root import root
+from stack.errors import ClusterFault
 
 COUNTS = st.integers(0, 30)
 
@@ -187,3 +193,51 @@ def test_a_run_that_is_not_exact_ends_with_one_and_the_seed(monkeypatch: pytest.
     assert "lost: visits, user-0: gone" in done.stdout
     assert "and 5 more findings" in done.stdout
     assert "`stack chaos --seed 7`" in done.stdout
+
+
+class Sleepers(Targets):
+    """Targets that are processes of this test: each look finds the next one."""
+
+    def __init__(self, found: list[psutil.Process | None]) -> None:
+        self._found = found
+        self._clock = iter(range(0, 10_000, 10)).__next__
+
+    def _look(self, _fault: Fault) -> psutil.Process | None:
+        return self._found.pop(0) if self._found else None
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[psutil.Popen]]:
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    started = [psutil.Popen(command) for _ in range(2)]
+    yield started
+    for one in started:
+        if one.is_running():
+            one.kill()
+        one.wait(10)
+
+
+def test_a_killed_process_is_gone_and_one_that_ended_before_is_not_counted(
+    sleepers: list[psutil.Popen],
+) -> None:
+    gone, alive = (psutil.Process(one.pid) for one in sleepers)
+    sleepers[0].kill()
+    sleepers[0].wait(10)
+    said = Sleepers([None, gone, alive]).hit(Fault(FaultKind.CONTAINER_KILLED, 0, 0, 0))
+    assert said == f"pid {alive.pid}"
+    assert sleepers[1].wait(10) == -signal.SIGKILL
+
+
+def test_a_stopped_process_goes_on_afterwards(sleepers: list[psutil.Popen]) -> None:
+    process = psutil.Process(sleepers[0].pid)
+    during: list[str] = []
+    fault = Fault(FaultKind.CONTAINER_STOPPED, 0, 0, 0, 9.0)
+    said = Sleepers([process]).hit(fault, lambda _: during.append(process.status()))
+    assert said == f"pid {process.pid}, for 9 s"
+    assert during == [psutil.STATUS_STOPPED]
+    assert process.status() != psutil.STATUS_STOPPED
+
+
+def test_nobody_to_hit_is_told() -> None:
+    with pytest.raises(ClusterFault, match="runner killed: after 90 s there is no process to hit"):
+        Sleepers([]).hit(Fault(FaultKind.RUNNER_KILLED, 0, 0, 0))
