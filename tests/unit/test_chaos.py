@@ -34,6 +34,7 @@ from ops.chaos.verdict import (
 )
 from ops.cli.root import root
 from stack.errors import ClusterFault
+from tests.clusters import wait_for
 
 COUNTS = st.integers(0, 30)
 
@@ -230,12 +231,16 @@ def test_a_killed_process_is_gone_and_one_that_ended_before_is_not_counted(
 
 def test_a_stopped_process_goes_on_afterwards(sleepers: list[psutil.Popen]) -> None:
     process = psutil.Process(sleepers[0].pid)
-    during: list[str] = []
-    fault = Fault(FaultKind.CONTAINER_STOPPED, 0, 0, 0, 9.0)
-    said = Sleepers([process]).hit(fault, lambda _: during.append(process.status()))
+    asked: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        asked.append(seconds)
+        wait_for(lambda: process.status() == psutil.STATUS_STOPPED, "the process to stand still", 10)
+
+    said = Sleepers([process]).hit(Fault(FaultKind.CONTAINER_STOPPED, 0, 0, 0, 9.0), sleep)
     assert said == f"pid {process.pid}, for 9 s"
-    assert during == [psutil.STATUS_STOPPED]
-    assert process.status() != psutil.STATUS_STOPPED
+    assert asked == [9.0]
+    wait_for(lambda: process.status() != psutil.STATUS_STOPPED, "the process to go on", 10)
 
 
 def test_nobody_to_hit_is_told() -> None:
