@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import time
 from collections.abc import Collection, Mapping
 
 import psutil
@@ -12,6 +13,7 @@ from stack.errors import ClusterFault
 
 HOST = "127.0.0.1"
 LAST_PORT = 65_535
+_PATIENCE_S = 2.0
 
 
 def is_free(port: int) -> bool:
@@ -23,6 +25,16 @@ def is_free(port: int) -> bool:
         except (OSError, OverflowError):
             return False
     return True
+
+
+def _comes_free(port: int) -> bool:
+    """Whether a port is free, or will be in a moment: a process that was killed holds it until its last
+    thread has ended, when it is long gone from the process list.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while not (free := is_free(port)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return free
 
 
 def free_port(taken: Collection[int]) -> int:
@@ -77,7 +89,7 @@ def choose_ports(
         if port:
             continue
         before = remembered.get(name)
-        if before and before not in chosen.values() and (name in own or is_free(before)):
+        if before and before not in chosen.values() and (name in own or _comes_free(before)):
             chosen[name] = before
             continue
         chosen[name] = free_port({*chosen.values(), *remembered.values()})

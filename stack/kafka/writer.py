@@ -28,6 +28,8 @@ MAX_VALUE_BYTES = MAX_RECORD_BYTES - _RECORD_OVERHEAD_BYTES
 _CHUNK_RECORDS = 10_000
 _LIBRDKAFKA_QUEUE_KBYTES = 1 << 20
 _LAST_WAIT_S = 2.0
+_TRANSACTIONS = "__transaction_state"
+_REACH_S = 3.0
 
 SMALLER = "Keep large things elsewhere and write their address, or split the record."
 
@@ -84,6 +86,7 @@ class LogWriter:
         self._failure: FeedstackError | None = None
         self._failed = 0
         self._given_up = False
+        self._reached = False
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -172,6 +175,8 @@ class LogWriter:
             waiting = len(self._producer)
             if waiting == 0:
                 self._queued_bytes = 0
+                if not self._reached:
+                    self._reach_a_broker()
             room = waiting + records <= QUEUE_RECORDS and self._queued_bytes + size_bytes <= QUEUE_BYTES
             if room or waiting == 0:
                 break
@@ -223,8 +228,19 @@ class LogWriter:
 
     def init_transactions(self) -> None:
         """Take the transactional id over: whoever had it is fenced, what it left open is aborted."""
+        self._reach_a_broker()
         with translated("taking over a transactional id"):
             self._producer.init_transactions(self._timeout_s)
+
+    def _reach_a_broker(self) -> None:
+        """The client asks for its producer id, or its coordinator, at once and then only every half second.
+        Its first try mostly comes too early: it knows the bootstrap servers, and leaves them for the real
+        ones with the first answer. After the second answer it is there.
+        """
+        self._reached = True
+        with contextlib.suppress(KafkaException):  # what is wrong, if anything, the next call tells
+            for _ in range(2):
+                self._producer.list_topics(topic=_TRANSACTIONS, timeout=min(self._timeout_s, _REACH_S))
 
     def begin(self) -> None:
         with translated("beginning a transaction"):

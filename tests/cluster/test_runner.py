@@ -89,6 +89,13 @@ class Fleet:
             limit_s,
         )
 
+    def wait_next(self, before: ContainerReport) -> None:
+        def has_come() -> bool:
+            report = self.reports().get(before.slot)
+            return report is not None and report.attempt > before.attempt
+
+        wait_for(has_come, f"the next container after {before}")
+
     def close(self) -> None:
         for runner, _, _ in self.runners:
             runner.stop()
@@ -138,7 +145,7 @@ def test_a_killed_container_comes_back_while_the_others_work_on(running: Fleet) 
     before = running.reports()
     begun = time.monotonic()
     os.kill(before[0].pid, signal.SIGKILL)
-    wait_for(lambda: 0 in running.reports() and running.reports()[0].attempt > before[0].attempt, "the next")
+    running.wait_next(before[0])
     took_s = time.monotonic() - begun
     assert took_s < 3
     running.wait_running(2)
@@ -148,7 +155,7 @@ def test_a_killed_container_comes_back_while_the_others_work_on(running: Fleet) 
 def test_a_container_that_stands_still_is_replaced_and_killed(running: Fleet) -> None:
     before = running.reports()
     os.kill(before[1].pid, signal.SIGSTOP)
-    wait_for(lambda: 1 in running.reports() and running.reports()[1].attempt > before[1].attempt, "the next")
+    running.wait_next(before[1])
     running.wait_running(2)
     wait_for(lambda: not psutil.pid_exists(before[1].pid), "the end of the old one", 10)
     assert running.reports()[0].pid == before[0].pid

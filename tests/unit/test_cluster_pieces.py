@@ -135,6 +135,17 @@ def test_a_remembered_port_that_is_taken_moves_and_says_so(taken: int) -> None:
     assert sentence.endswith(f"to {chosen['kafka-1']}")
 
 
+def test_a_port_that_a_killed_process_still_holds_is_waited_for() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        closing = threading.Timer(0.3, held.close)
+        closing.start()
+        assert choose_ports({"kafka-1": 0}, {"kafka-1": port}, ()) == ({"kafka-1": port}, [])
+        closing.join()
+
+
 def test_a_remembered_port_that_the_settings_now_give_to_another_moves() -> None:
     port = free_port(())
     chosen, moved = choose_ports({"a": 0, "b": port}, {"a": port}, ())
