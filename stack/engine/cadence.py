@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # A commit may take this part of the time at most; else short intervals would leave no time for work.
-_MOST_SPENT = 0.5
+_MOST_SPENT = 0.65
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,13 @@ class InputReader:
             if place not in self._paused
         )
 
+    def is_behind(self, records: int) -> bool:
+        """Whether more than so many records were still to be handed out when the broker last answered.
+
+        The end of a log that grows all the time is never reached: `caught_up` is no measure for that.
+        """
+        return (self.lag(self._positions) or 0) > records
+
     def last_end(self, place: Place) -> int:
         """Where the log of a partition ended when it was last read to its end; -1 before."""
         return self._ends.get(place, -1)
@@ -145,7 +152,9 @@ class InputReader:
             with translated("reading inputs"):
                 messages = self._consumer.consume(max_records, 0)
                 if not messages:
-                    first = self._consumer.poll(max(0.0, deadline - self._clock()))
+                    left_s = deadline - self._clock()
+                    # The client counts in whole milliseconds: less would be no wait, again and again.
+                    first = self._consumer.poll(max(0.001, left_s) if left_s > 0 else 0)
                     messages = [] if first is None else [first]
             if any(map(Message.error, messages)):
                 messages = self._without_events(messages)

@@ -76,7 +76,7 @@ class JobSettings:
 
     containers: int = 1
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-    commit_min_ms: int = 20
+    commit_min_ms: int = 10
     commit_max_ms: int = 500
     horizon_ms: int = 3_600_000
     # A container that grows past this is stopped and reported.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from stack.errors import BadRecord
@@ -58,7 +58,7 @@ class Committer:
         self._plain = plain
         self._clock = clock
         self._clock_ms = clock_ms
-        self._pool = ThreadPoolExecutor(1, "commit")
+        self._pool = ThreadPoolExecutor(2, "commit")
         self._edges: list[Edge] = []
         self._future: Future[None] | None = None
         self._started = 0.0
@@ -82,6 +82,13 @@ class Committer:
     def waited_s(self) -> float:
         """How long the commit under way has taken so far."""
         return self._clock() - self._started
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for that long, or until the commit under way is done."""
+        if self._future is None:
+            time.sleep(timeout_s)
+        else:
+            wait([self._future], timeout_s)
 
     def start(self, tasks: Sequence[Task]) -> None:
         """Steps 1 and 2, here; 3 to 5 go on in their thread. All outputs must have been handed over."""
@@ -141,7 +148,20 @@ class Committer:
         if self._plain is not None:
             self._plain.flush()
             self.holds_outputs = False
-        self.writer.commit_or_abort(lambda: self._write_points(time_ms))
+        # Two requests of their own, while the records are on their way.
+        offsets = self._pool.submit(self._send_offsets)
+        self.writer.commit_or_abort(lambda: self._write_points(time_ms), offsets)
+
+    def _send_offsets(self) -> None:
+        """The input offsets, for whoever looks at the consumer group."""
+        offsets = {
+            (part.topic.name, edge.task.id.partition): edge.positions[part.topic.name, edge.task.id.partition]
+            for part in self._parts.inputs.values()
+            if not part.spec.broadcast
+            for edge in self._edges
+        }
+        if offsets:
+            self.writer.send_offsets(offsets, self._reader.group_metadata)
 
     def _write_points(self, time_ms: int) -> None:
         """Step 4. After the flush the ends of partitions are those of this commit."""
@@ -152,7 +172,6 @@ class Committer:
         ends = self._parts.stack.admin.all_ends([*asked, *self._output_places])
         outputs = self._output_spans(ends)
         keys, values = [], []
-        offsets: dict[Place, int] = {}
         job = self._parts.spec.name
         for edge in self._edges:
             task = edge.task
@@ -161,14 +180,8 @@ class Committer:
             point = task.checkpoint(edge.positions, {**task.store_ends, **edge.store_ends}, outputs, time_ms)
             keys.append(checkpoint_key(job, task.id))
             values.append(checkpoint_to_bytes(point))
-            for part in self._parts.inputs.values():
-                if not part.spec.broadcast:
-                    place = (part.topic.name, task.id.partition)
-                    offsets[place] = edge.positions[place]
         stack = self._parts.launch.settings.name
         self.writer.write_pairs(checkpoints_topic(stack), keys, values, checkpoint_partition(job))
-        if offsets:
-            self.writer.send_offsets(offsets, self._reader.group_metadata)
         self._output_ends.update({place: ends[place] for place in self._output_places})
 
     def _output_spans(self, ends: dict[Place, int]) -> dict[str, dict[int, tuple[int, int]]]:

@@ -35,11 +35,15 @@ _OPENING_S = 0.015
 _OPENING_ALONE_S = 0.2
 # Nobody sees outputs of a transaction before its commit, whose flush waits for nothing: gather until then.
 # With no time to gather, requests become so small that the broker needs three times as long.
-_GATHERING = {"linger.ms": 10}
+_GATHERING = {"linger.ms": 5}
 _QUICK = {"linger.ms": 1}
 # Outputs that wait for a commit under way; more of them, and the container waits, too.
 _MOST_HELD = 100_000
+_FEW_HELD = 1_000
+_GATHER_S = 0.005
 _IDLE_S = 0.3
+# A job counts as behind while more records than these wait for it; looked at so often.
+_BEHIND_RECORDS, _BEHIND_S = 2_000, 0.02
 _LAG_S = 0.5
 _PENDING_S = 5.0
 # What is only in RocksDB's memory is read from the changelog again after a crash.
@@ -80,6 +84,7 @@ class Container:
         self.work = Work(parts, clock)
         self._uncommitted_since: float | None = None
         self._heard_at = clock()
+        self._behind, self._behind_until = False, 0.0
         self._written_at = self._kept_at = self._flushed_at = clock()
         self._looked_at = clock()
         self._lags: dict[TaskId, int | None] = {}
@@ -302,6 +307,7 @@ class Container:
 
     def _read(self) -> None:
         """Queue what has come; waits a moment if nothing has."""
+        self._gather()
         portions = self._reader.read(_READ_RECORDS, self._wait_s())
         for portion in portions:
             self.work.add(portion, self._readers_of.get(portion.place, ()))
@@ -309,6 +315,15 @@ class Container:
             self._heard_at = self._clock()
         if self._bootstrapping:
             self._tend_bootstraps()
+
+    def _gather(self) -> None:
+        """Let a few records come together where nobody waits for each of them: what they cause is seen only
+        with the next commit, and the machine has better things to do than to wake up for every one.
+        """
+        if self._exactly_once and not self._behind and not self._openings:
+            pause_s = min(self._heard_at + _GATHER_S - self._clock(), self._wait_s())
+            if pause_s > 0:
+                self._committer.wait(pause_s)
 
     def _wait_s(self) -> float:
         if self._openings:
@@ -330,14 +345,29 @@ class Container:
         if self._plain is not None:
             if not self._committer.holds_outputs:
                 self.parts.outputs.send(self._plain)
-        elif not self._committer.in_flight and len(self.parts.outputs):
+        elif not self._committer.in_flight and (self._behind or len(self.parts.outputs) > _FEW_HELD):
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """The same for all outputs, at the beginning of their commit.
+
+        A few outputs gain nothing by an early start, and each of them would cost the coordinator an entry
+        in its log for one more partition; with the commit they come as one.
+        """
+        if self._plain is not None:
+            self._send()
+        elif len(self.parts.outputs):
             self._committer.writer.begin_if_needed()
             self.parts.outputs.send(self._committer.writer)
 
     # Committing
 
     def _interval_s(self) -> float:
-        return self._cadence.interval_s(not self._reader.caught_up(), self._committer.last_took_s)
+        now = self._clock()
+        if now > self._behind_until:
+            self._behind_until = now + _BEHIND_S
+            self._behind = self._reader.is_behind(_BEHIND_RECORDS)
+        return self._cadence.interval_s(self._behind, self._committer.last_took_s)
 
     def _tend_commit(self) -> None:
         """Finish a commit that is done; start one that is due."""
@@ -354,7 +384,8 @@ class Container:
 
     def _start_commit(self) -> None:
         tasks = [task for task in self._tasks.values() if self._is_due(task)]
-        self._send()
+        if tasks:
+            self._hand_over()
         for task in self._tasks.values():
             task.context.commit_requested = False
         self._uncommitted_since = None
@@ -388,7 +419,7 @@ class Container:
             if self._committer.in_flight:
                 self._finish_commit()
             tasks = [task for task in self._tasks.values() if task.has_changes]
-            self._send()
+            self._hand_over()
             if not tasks and not self._committer.writer.in_transaction:
                 break
             self._committer.start(tasks)
