@@ -193,8 +193,9 @@ class Overlay:
         if len(keys) != len(values):
             raise BadRecord(f"store {self.name!r}: set_many got {len(keys)} keys and {len(values)} values")
         if set(map(type, keys)) <= {self._key_type} and set(map(type, values)) <= {self._value_type}:
-            self._hot.update(zip(keys, values, strict=True))
-            self._dirty.update(zip(keys, values, strict=True))
+            changes = dict(zip(keys, values, strict=True))
+            self._hot.update(changes)
+            self._dirty.update(changes)
         else:
             for key, value in zip(keys, values, strict=True):
                 self[key] = value

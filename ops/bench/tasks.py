@@ -18,6 +18,7 @@ from ops.bench.tasks_latency import measure_latency
 from ops.bench.tasks_ours import BY_BATCH, BY_RECORD, Ours
 from ops.bench.tasks_recovery import measure_memory, measure_recovery
 from ops.bench.tasks_restore import measure_restore
+from ops.bench.tasks_sibling import measure_sibling
 from ops.bench.tasks_stage import NOISY, Stage, open_stage
 from ops.bench.tasks_systems import AT_LEAST_ONCE, EXACTLY_ONCE, System, kafka_streams, quix
 from ops.bench.tasks_throughput import measure_throughput
@@ -28,7 +29,7 @@ SYSTEMS: dict[str, Callable[[Stage], System]] = {
     KAFKA_STREAMS: kafka_streams,
     QUIX: quix,
 }
-WORKS = ("throughput", "latency", "restore", "recovery", "memory")
+WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory")
 GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE)
 SLOW = {QUIX}
 
@@ -47,6 +48,7 @@ class Plan:
     per_s: int = 1_000
     window_s: int = 10
     restored_keys: int = 1_000_000
+    sibling_records: int = 1_500_000
     kills: int = 10
     two_workers: bool = True
 
@@ -84,6 +86,10 @@ def _runs(plan: Plan, stage: Stage, systems: Sequence[System]) -> Iterator[Run]:
             stage, system, plan.guarantees[0], keys=plan.restored_keys, rounds=plan.rounds
         )
     for system in systems:
+        if isinstance(system, Ours) and "sibling" in plan.works:
+            for _ in range(plan.rounds):
+                stage.say("a task beside one that restores")
+                yield measure_sibling(stage, system, keys=plan.restored_keys, records=plan.sibling_records)
         if system.name == OURS and "recovery" in plan.works:
             stage.say(f"kill -9 of containers, {plan.kills} times")
             yield measure_recovery(stage, system, keys=plan.keys, kills=plan.kills)

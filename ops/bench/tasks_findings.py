@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ops.bench.tasks_latency import Latency
 from ops.bench.tasks_recovery import Memory, Recovery
 from ops.bench.tasks_restore import Restore
+from ops.bench.tasks_sibling import Sibling
 from ops.bench.tasks_systems import AT_LEAST_ONCE, EXACTLY_ONCE
 from ops.bench.tasks_throughput import Throughput
 
@@ -18,7 +19,7 @@ OURS_BY_BATCH = "ours-batch"
 KAFKA_STREAMS = "kafka-streams"
 QUIX = "quix"
 
-Run = Throughput | Latency | Restore | Recovery | Memory
+Run = Throughput | Latency | Restore | Sibling | Recovery | Memory
 _AnyRun = TypeVar("_AnyRun", Throughput, Latency, Restore)
 
 # The least that we accept: how many times better than the peer, in rate or in time.
@@ -37,6 +38,7 @@ _LATENCY_LIMITS_MS = {
 }
 _RECOVERY_MEDIAN_S, _RECOVERY_WORST_S = 3.0, 6.0
 _MEMORY_GROWTH = 1.1
+_SIBLING_RATE_BAR, _SIBLING_GAP_S = 0.5, 0.5
 _TWO_WORKERS_RATE_BAR = 1.3
 _TWO_WORKERS_CPU_BAR = 0.85
 
@@ -91,6 +93,7 @@ def findings(runs: Sequence[Run]) -> list[Finding]:
     throughput = [run for run in runs if isinstance(run, Throughput)]
     latency = [run for run in runs if isinstance(run, Latency)]
     restore = [run for run in runs if isinstance(run, Restore)]
+    sibling = [run for run in runs if isinstance(run, Sibling)]
     recovery = [run for run in runs if isinstance(run, Recovery)]
     memory = [run for run in runs if isinstance(run, Memory)]
     return [
@@ -98,9 +101,18 @@ def findings(runs: Sequence[Run]) -> list[Finding]:
         *_two_workers(throughput),
         *_latency(latency),
         *_restore(restore),
+        *_sibling(sibling),
         *_recovery(recovery),
         *_memory(memory),
     ]
+
+
+def _sibling(runs: Sequence[Sibling]) -> Iterator[Finding]:
+    head = "beside a restore"
+    rates = [run.during_per_s for run in runs], [run.alone_per_s for run in runs]
+    yield from _Between(head, "records/s", "afterwards").higher("rate", *rates, _SIBLING_RATE_BAR)
+    gaps = [run.longest_gap_s for run in runs]
+    yield from _Between(head, "s", "the limit").lower("longest gap", gaps, [_SIBLING_GAP_S], 1.0)
 
 
 def _recovery(runs: Sequence[Recovery]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from ops.bench.tasks_stage import Stage, remove_folder, tree_cpu_s
-from ops.bench.tasks_systems import Running, Task
+from ops.bench.tasks_systems import Task
 from ops.cluster import processes
 from stack.deploy.logs import JobLogs
 from stack.errors import ClusterFault
@@ -87,14 +87,18 @@ class Ours:
         self._stage.add_derived(_output(task), by=task.name, source=task.source)
         return self._stage.stack.topic_of(_output(task))
 
-    def start(self, task: Task) -> Running:
+    def start(self, task: Task) -> OwnJob:
         if task.name in self._deployed:
-            return _Job(self._stage, task, ["resume", task.name])
+            return OwnJob(self._stage, task, ["resume", task.name])
         self._deployed.add(task.name)
-        return _Job(self._stage, task, ["deploy", str(self._write_job(task))])
+        return OwnJob(self._stage, task, ["deploy", str(self._write_job(task))])
 
     def forget_state(self, task: Task) -> None:
-        remove_folder(self._stage.settings.data / "state" / task.name)
+        remove_folder(self.state_folder(task))
+
+    def state_folder(self, task: Task) -> Path:
+        """Where the containers of a task keep their state."""
+        return self._stage.settings.data / "state" / task.name
 
     def remove(self, task: Task) -> None:
         _Command(self._stage, ["remove", task.name, "--state", "--yes"]).wait()
@@ -143,7 +147,7 @@ class _Command:
             raise ClusterFault(f"`stack jobs {' '.join(self._words)}` failed: {said.strip()}")
 
 
-class _Job:
+class OwnJob:
     """A job that the stack runs for us. What starts it is not waited for: outputs may come before it ends."""
 
     def __init__(self, stage: Stage, task: Task, words: Sequence[str]) -> None:
@@ -186,13 +190,21 @@ class _Job:
 
     def restoring_s(self) -> float | None:
         """From the first begin to the last end of what the containers say they have restored."""
+        spans = self._restored()
+        return max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else None
+
+    def restored_from_to(self) -> tuple[float, float]:
+        """When its longest restore began and ended."""
+        return max(self._restored(), key=lambda span: span[1] - span[0])
+
+    def _restored(self) -> list[tuple[float, float]]:
         lines, _ = JobLogs(self._stage.stack, self._task.name).last(_LOG_LINES)
         spans = []
         for line in lines:
             told = _RESTORED.search(line.text)
             if told and line.time_ms / 1000 >= self._command.begun_s:
                 spans.append((line.time_ms / 1000 - float(told[2]), line.time_ms / 1000))
-        return max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else None
+        return spans
 
     def stop(self) -> None:
         if self._stopped:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
+import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +21,11 @@ EXAMPLE_SCHEMAS = _EXAMPLES / "schemas"
 @contextlib.contextmanager
 def temporary_folder(name: str, lines: str = "") -> Iterator[Settings]:
     """A folder with a stack.toml, example schemas and jobs; at the end its stack is stopped and it goes."""
+    with _terminable():
+        yield from _made(name, lines)
+
+
+def _made(name: str, lines: str) -> Iterator[Settings]:
     folder = Path(tempfile.mkdtemp(prefix=f"feedstack-{name}-"))
     try:
         shutil.copytree(EXAMPLE_SCHEMAS, folder / "schemas")
@@ -30,6 +38,19 @@ def temporary_folder(name: str, lines: str = "") -> Iterator[Settings]:
             control.down(settings, lambda _: None)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Within the block SIGTERM ends this process in good order, as Ctrl-C does, and not at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -165,17 +166,17 @@ class InputReader:
 
     def _portions(self, messages: list[Message]) -> list[Portion]:
         """The messages by partition; of partitions that are no longer read they are dropped."""
-        places = set(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
+        topics, numbers = list(map(Message.topic, messages)), list(map(Message.partition, messages))
+        places = set(zip(topics, numbers, strict=True))
+        whence = (
+            numbers if len({topic for topic, _ in places}) == 1 else list(zip(topics, numbers, strict=True))
+        )
         portions = []
         for place in places:
             if place not in self._positions:
                 continue
-            topic, number = place
-            own = (
-                messages
-                if len(places) == 1
-                else [one for one in messages if one.partition() == number and one.topic() == topic]
-            )
+            wanted = place[1] if whence is numbers else place
+            own = messages if len(places) == 1 else list(compress(messages, map(wanted.__eq__, whence)))
             self._positions[place] = own[-1].offset() + 1
             portions.append(Portion(place, RawBatch(own), self._positions[place]))
         return portions

@@ -26,6 +26,7 @@ MAX_RECORD_BYTES = 1_000_000
 _RECORD_OVERHEAD_BYTES = 70
 MAX_VALUE_BYTES = MAX_RECORD_BYTES - _RECORD_OVERHEAD_BYTES
 _CHUNK_RECORDS = 10_000
+_PAIRS, _KEPT_BYTES = 2_000, 4 << 20
 _LIBRDKAFKA_QUEUE_KBYTES = 1 << 20
 _LAST_WAIT_S = 2.0
 _TRANSACTIONS = "__transaction_state"
@@ -74,6 +75,8 @@ class LogWriter:
         }
         if transactional_id is None:
             own["on_delivery"] = self._on_delivery
+            # A call into Python for every record that went well would cost as much as writing it.
+            own["delivery.report.only.error"] = True
         else:
             # A commit fails if any record did. And the client raises a fatal error (fenced) out of `flush`,
             # but goes on to call delivery callbacks with that exception set, which ends in a SystemError.
@@ -87,6 +90,7 @@ class LogWriter:
         self._failed = 0
         self._given_up = False
         self._reached = False
+        self._pairs: list[WriteRecord] = []
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -121,17 +125,22 @@ class LogWriter:
         partition: int = -1,
     ) -> None:
         """The same for keys and values that stand in two lists, with no look at single records."""
-        for start in range(0, len(values), _CHUNK_RECORDS):
-            part = values[start : start + _CHUNK_RECORDS]
-            own_keys = keys[start : start + _CHUNK_RECORDS]
+        for start in range(0, len(values), _PAIRS):
+            part, own_keys = values[start : start + _PAIRS], keys[start : start + _PAIRS]
             sizes = list(map(len, filter(None, part)))
-            largest = max(sizes, default=0) + _RECORD_OVERHEAD_BYTES
+            largest, size_bytes = max(sizes, default=0) + _RECORD_OVERHEAD_BYTES, sum(sizes)
             if largest > MAX_RECORD_BYTES:
                 index = next(i for i, one in enumerate(part) if one and len(one) == max(sizes))
                 raise _too_large(topic, start + index, largest)
-            self._make_room(len(part), sum(sizes) + _RECORD_OVERHEAD_BYTES * len(part))
-            chunk = [{"key": key, "value": value} for key, value in zip(own_keys, part, strict=True)]
-            self._queue(topic, chunk, partition, start)
+            self._make_room(len(part), size_bytes + _RECORD_OVERHEAD_BYTES * len(part))
+            # The same dicts again and again: new ones would cost a third of the whole call.
+            pairs, self._pairs = self._pairs[: len(part)] or [{} for _ in part], []
+            pairs += [{} for _ in range(len(part) - len(pairs))]
+            for pair, pair["key"], pair["value"] in zip(pairs, own_keys, part, strict=True):  # noqa: B007
+                pass
+            self._queue(topic, pairs, partition, start)
+            if size_bytes < _KEPT_BYTES:
+                self._pairs = pairs
             self._poll(0)
 
     def _queue(self, topic: str, chunk: list[WriteRecord], partition: int, start: int) -> None:

@@ -928,3 +928,20 @@ def test_what_is_written_down_is_json_that_names_the_supervisor(data: Path, watc
     assert set(state["services"]["http"]) == {
         *("pid", "port", "state", "restarts", "started_at", "reason", "log"),
     }
+
+
+def test_a_temporary_stack_that_is_terminated_leaves_nothing() -> None:
+    code = """
+import time
+from ops.cluster.temporary import temporary_folder
+with temporary_folder("short") as settings:
+    print(settings.root, flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        assert (folder / "stack.toml").exists()
+        process.terminate()
+        assert process.wait(20) == 128 + signal.SIGTERM
+    assert not folder.exists()
