@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -26,7 +25,6 @@ from stack.kafka.writer import LogWriter
 
 TRANSACTION_LIMIT_S = 45.0
 _DELIVERY_S = 40.0
-_RETRY_MS = 5
 # A broker that was just started may take its time to find out who leads what.
 _STEP_S = 30.0
 
@@ -52,8 +50,6 @@ class TransactionWriter(LogWriter):
         self.disturbed = False
         own = {
             "transaction.timeout.ms": int(TRANSACTION_LIMIT_S * 1000),
-            # A coordinator that is still busy with the last transaction asks to come again: soon, then later.
-            "retry.backoff.ms": _RETRY_MS,
             "error_cb": self._on_error,
             **(settings or {}),
         }
@@ -75,23 +71,17 @@ class TransactionWriter(LogWriter):
         with translated("storing input offsets"):
             self._retried(lambda: self._producer.send_offsets_to_transaction(places, group, _STEP_S))
 
-    def commit_or_abort(self, prepare: Callable[[], None], beside: Future[None] | None = None) -> None:
+    def commit_or_abort(self, prepare: Callable[[], None]) -> None:
         """Deliver everything, run `prepare` for the last records, commit.
 
-        `beside` is a `send_offsets` that goes on in another thread: it is part of the transaction, and the
-        client cannot end one while it runs. Aborted, LostOwnership or OutcomeUnknown tell what became of the
-        transaction otherwise.
+        Aborted, LostOwnership or OutcomeUnknown tell what became of the transaction otherwise.
         """
         try:
             self.flush()
             prepare()
             self.flush()
-            if beside is not None:
-                beside.result()
         except FeedstackError as error:
             self.disturbed = True
-            if beside is not None:
-                wait([beside])
             self._abort_after(error)
         self._commit()
         self.in_transaction = False

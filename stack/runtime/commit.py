@@ -58,7 +58,7 @@ class Committer:
         self._plain = plain
         self._clock = clock
         self._clock_ms = clock_ms
-        self._pool = ThreadPoolExecutor(2, "commit")
+        self._pool = ThreadPoolExecutor(1, "commit")
         self._edges: list[Edge] = []
         self._future: Future[None] | None = None
         self._started = 0.0
@@ -148,9 +148,7 @@ class Committer:
         if self._plain is not None:
             self._plain.flush()
             self.holds_outputs = False
-        # Two requests of their own, while the records are on their way.
-        offsets = self._pool.submit(self._send_offsets)
-        self.writer.commit_or_abort(lambda: self._write_points(time_ms), offsets)
+        self.writer.commit_or_abort(lambda: self._write_points(time_ms))
 
     def _send_offsets(self) -> None:
         """The input offsets, for whoever looks at the consumer group."""
@@ -182,6 +180,7 @@ class Committer:
             values.append(checkpoint_to_bytes(point))
         stack = self._parts.launch.settings.name
         self.writer.write_pairs(checkpoints_topic(stack), keys, values, checkpoint_partition(job))
+        self._send_offsets()
         self._output_ends.update({place: ends[place] for place in self._output_places})
 
     def _output_spans(self, ends: dict[Place, int]) -> dict[str, dict[int, tuple[int, int]]]:
