@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+
+def rounded(run: Any, digits: int) -> dict[str, Any]:
+    """The fields of a run for people and JSON, with so many digits behind the point."""
+    return {
+        name: round(value, digits) if isinstance(value, float) else value
+        for name, value in asdict(run).items()
+    }
 
 
 @dataclass(frozen=True)

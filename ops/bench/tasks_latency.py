@@ -9,11 +9,12 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
+from ops.bench.figures import rounded
 from ops.bench.tasks_load import Encoded, encode_views, random_users
 from ops.bench.tasks_outputs import committed_consumer, count_of, output_schema
 from ops.bench.tasks_stage import PARTITIONS, OtherLoad, Stage
@@ -51,11 +52,7 @@ class Latency:
         return self.answered == self.sent
 
     def as_json(self) -> dict[str, Any]:
-        rounded = {
-            name: round(value, 2) if isinstance(value, float) else value
-            for name, value in asdict(self).items()
-        }
-        return {"figure": "latency", **rounded, "right": self.right}
+        return {"figure": "latency", **rounded(self, 2), "right": self.right}
 
 
 def latencies_ms(sent: Sent, answers: Answers) -> list[float]:

@@ -20,7 +20,7 @@ from ops.bench.tasks_stage import OtherLoad, Stage
 from ops.bench.tasks_systems import EXACTLY_ONCE, System, Task, task_name
 from ops.bench.tasks_throughput import COMMIT_MS, time_limit_s
 from stack.model.plan import ContainerReport
-from stack.zookeeper.fleet import FleetNodes, FleetSession
+from stack.zookeeper.fleet import FleetNodes, open_fleet
 
 _LIMIT_S = 60.0
 _PER_S = 500
@@ -124,10 +124,8 @@ def measure_memory(stage: Stage, system: System, *, records: int, keys: int) -> 
     return Memory(system.name, EXACTLY_ONCE, records, early or 1, late, load.share())
 
 
-@contextlib.contextmanager
-def _fleet(stage: Stage) -> Iterator[FleetNodes]:
-    with FleetSession(stage.stack.endpoints.zookeeper).start() as session:
-        yield FleetNodes(session, stage.settings.name)
+def _fleet(stage: Stage) -> contextlib.AbstractContextManager[FleetNodes]:
+    return open_fleet(stage.stack.endpoints.zookeeper, stage.settings.name)
 
 
 def _container(fleet: FleetNodes, job: str) -> ContainerReport:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import TopicPartition
 
+from ops.bench.figures import rounded
 from ops.bench.tasks_load import encode_views, fill_distinct, user_name, write_all
 from ops.bench.tasks_outputs import committed_consumer, count_of, ends, output_schema, wait_written
 from ops.bench.tasks_stage import OtherLoad, Stage
@@ -38,11 +39,11 @@ class Restore:
         return self.keys / self.restoring_s if self.restoring_s else None
 
     def as_json(self) -> dict[str, Any]:
-        rounded = {
-            name: round(value, 3) if isinstance(value, float) else value
-            for name, value in asdict(self).items()
+        return {
+            "figure": "restore",
+            **rounded(self, 3),
+            "restored_keys_per_s": round(self.keys_per_s or 0) or None,
         }
-        return {"figure": "restore", **rounded, "restored_keys_per_s": round(self.keys_per_s or 0) or None}
 
 
 def measure_restore(

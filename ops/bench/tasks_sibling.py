@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice, pairwise
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from ops.bench.tasks_load import Encoded, encode_views
+from ops.bench.figures import rounded
+from ops.bench.tasks_load import encode_views
 from ops.bench.tasks_ours import Ours
 from ops.bench.tasks_outputs import committed_consumer, ends, wait_written
 from ops.bench.tasks_stage import OtherLoad, Stage, remove_folder
 from ops.bench.tasks_systems import EXACTLY_ONCE, Task, task_name
 from ops.bench.tasks_throughput import COMMIT_MS, time_limit_s
+from ops.chaos.flow import longest_silence_s
 from stack.kafka.writer import LogWriter
 
 _WORKING, _RESTORING = 0, 1
@@ -24,7 +26,6 @@ _BLOCK = 250_000
 _BATCH = 10_000
 # The consumer of the benchmark takes what is there so often.
 _LOOK_S = 0.02
-# Right after the restore its task works, too: the rate afterwards is that of both.
 _STUCK_S = 60.0
 
 Arrivals = Sequence[tuple[float, int]]
@@ -46,11 +47,8 @@ class Sibling:
     right: bool
 
     def as_json(self) -> dict[str, Any]:
-        rounded = {
-            name: round(value, 3) if isinstance(value, float) else value
-            for name, value in asdict(self).items()
-        }
-        return {"figure": "sibling", **rounded, "ratio": round(self.during_per_s / self.alone_per_s, 3)}
+        ratio = round(self.during_per_s / self.alone_per_s, 3)
+        return {"figure": "sibling", **rounded(self, 3), "ratio": ratio}
 
 
 def measure_sibling(stage: Stage, system: Ours, *, keys: int, records: int) -> Sibling:
@@ -75,7 +73,8 @@ def measure_sibling(stage: Stage, system: Ours, *, keys: int, records: int) -> S
         running = system.start(task)
         arrivals = _arrivals(stage, places, records)
         begin_s, end_s = running.restored_from_to()
-        during = rate_per_s(arrivals, max(begin_s, arrivals[0][0]), end_s)
+        flowing_s = max(begin_s, arrivals[0][0])
+        during = rate_per_s(arrivals, flowing_s, end_s)
         return Sibling(
             system=system.name,
             guarantee=EXACTLY_ONCE,
@@ -83,7 +82,7 @@ def measure_sibling(stage: Stage, system: Ours, *, keys: int, records: int) -> S
             restoring_s=end_s - begin_s,
             during_per_s=during,
             alone_per_s=rate_per_s(arrivals, end_s, arrivals[-1][0]),
-            longest_gap_s=longest_gap_s(arrivals, begin_s, end_s),
+            longest_gap_s=longest_silence_s([at for at, _ in arrivals], flowing_s, end_s),
             other_load=load.share(),
             right=sum(count for _, count in arrivals) == records and during > 0,
         )
@@ -98,15 +97,6 @@ def rate_per_s(arrivals: Arrivals, from_s: float, to_s: float) -> float:
     return sum(count for at, count in arrivals if from_s < at <= to_s) / max(to_s - from_s, 0.001)
 
 
-def longest_gap_s(arrivals: Arrivals, from_s: float, to_s: float) -> float:
-    """The longest time without an output, from the first one on, that lies within this time or reaches in."""
-    times = [at for at, _ in arrivals]
-    return max(
-        (late - early for early, late in pairwise(times) if late > from_s and early < to_s),
-        default=to_s - from_s,
-    )
-
-
 def _workers(records: int) -> Iterator[str]:
     return (f"working-{number % _USERS:05d}" for number in range(records))
 
@@ -116,7 +106,7 @@ def _write(stage: Stage, source: str, partition: int, users: Iterator[str]) -> N
     topic = stage.stack.topic_of(source)
     with LogWriter(stage.stack.access) as writer:
         while names := list(islice(users, _BLOCK)):
-            views: Encoded = encode_views(stage.stack, source, names)
+            views = encode_views(stage.stack, source, names)
             writer.write_pairs(topic, views.keys, views.payloads, partition)
         writer.flush()
 

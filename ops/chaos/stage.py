@@ -26,7 +26,7 @@ from stack.feeds.declare import CATALOGUE_NAME, read_declarations
 from stack.feeds.plan import Allowed
 from stack.model.job import Desired
 from stack.settings import Settings
-from stack.zookeeper.fleet import FleetNodes, FleetSession
+from stack.zookeeper.fleet import FleetNodes, open_fleet
 
 PARTITIONS = 4
 CONTAINERS = 2
@@ -134,12 +134,9 @@ class Stage:
         with self.nodes() as nodes:
             return JobWatch(self.jobs, nodes).look(job)
 
-    @contextlib.contextmanager
-    def nodes(self) -> Iterator[FleetNodes]:
+    def nodes(self) -> contextlib.AbstractContextManager[FleetNodes]:
         """What ZooKeeper has of the jobs, in a session of its own: an earlier one may be lost."""
-        with FleetSession(self.stack.endpoints.zookeeper) as session:
-            session.start()
-            yield FleetNodes(session, self.settings.name)
+        return open_fleet(self.stack.endpoints.zookeeper, self.settings.name)
 
     def states(self) -> str:
         """How the jobs are doing, in a line for people."""

@@ -216,10 +216,10 @@ def _clients(settings: Settings) -> Iterator[Finding]:
 
 def _runners(settings: Settings, endpoints: Endpoints) -> Finding:
     """Who would run jobs."""
-    from stack.zookeeper.fleet import FleetNodes, FleetSession
+    from stack.zookeeper.fleet import open_fleet
 
-    with FleetSession(endpoints.zookeeper).start() as session:
-        runners = FleetNodes(session, settings.name).runners()
+    with open_fleet(endpoints.zookeeper, settings.name) as nodes:
+        runners = nodes.runners()
     if runners:
         return ok("runner", f"{len(runners)} on {', '.join(sorted({one.spark for one in runners}))}")
     if not settings.runner:

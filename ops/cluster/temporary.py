@@ -21,23 +21,16 @@ EXAMPLE_SCHEMAS = _EXAMPLES / "schemas"
 @contextlib.contextmanager
 def temporary_folder(name: str, lines: str = "") -> Iterator[Settings]:
     """A folder with a stack.toml, example schemas and jobs; at the end its stack is stopped and it goes."""
-    with _terminable():
-        yield from _made(name, lines)
-
-
-def _made(name: str, lines: str) -> Iterator[Settings]:
-    folder = Path(tempfile.mkdtemp(prefix=f"feedstack-{name}-"))
-    try:
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.enter_context(_terminable())
+        folder = Path(tempfile.mkdtemp(prefix=f"feedstack-{name}-"))
+        at_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
         shutil.copytree(EXAMPLE_SCHEMAS, folder / "schemas")
         shutil.copytree(_EXAMPLES / "jobs", folder / "jobs", ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "stack.toml").write_text(f'name = "{name}"\n{lines}', encoding="utf-8")
         settings = load_settings(folder / "stack.toml")
-        try:
-            yield settings
-        finally:
-            control.down(settings, lambda _: None)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        at_the_end.callback(control.down, settings, lambda _: None)
+        yield settings
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from ops.demo.story import Story, head
 from stack import Latest, Oldest, Stack
 from stack.errors import ClusterFault
 from stack.model.plan import ContainerReport
-from stack.zookeeper.fleet import FleetNodes, FleetSession
+from stack.zookeeper.fleet import FleetNodes, open_fleet
 
 JOB = "count-views"
 _BEFORE, _DURING, _RATE = 20_000, 20_000, 2_000
@@ -38,15 +38,14 @@ def run() -> None:
         head("A job counts them per user: jobs/count-views/job.py, one function with state like a dict")
         story.stack(f"jobs deploy {settings.root / 'jobs' / JOB}")
         story.stack("feeds tail views-per-user --from oldest --limit 5")
-        with Stack.connect(settings) as stack, _session(stack) as session:
-            _crash(story, stack, FleetNodes(session, settings.name))
+        with (
+            Stack.connect(settings) as stack,
+            open_fleet(stack.endpoints.zookeeper, settings.name) as nodes,
+        ):
+            _crash(story, stack, nodes)
         head("Down again; nothing stays behind")
         story.stack("down")
     click.echo(f"\nThat was all real, in {time.monotonic() - begun:.0f} s. Next: `stack up`, and README.md.")
-
-
-def _session(stack: Stack) -> FleetSession:
-    return FleetSession(stack.endpoints.zookeeper).start()
 
 
 def _crash(story: Story, stack: Stack, fleet: FleetNodes) -> None:

@@ -18,7 +18,7 @@ from stack.model.fleet import JobState
 from stack.model.job import Desired, JobEntry, changelog_name, transactional_id
 from stack.model.plan import tasks_of
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
-from stack.zookeeper.fleet import FleetNodes, FleetSession
+from stack.zookeeper.fleet import FleetNodes, open_fleet
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,8 @@ class JobWatch:
 @contextlib.contextmanager
 def watch_jobs(stack: Stack) -> Iterator[JobWatch]:
     """A look at the jobs of a stack, for the block."""
-    with FleetSession(stack.endpoints.zookeeper) as session:
-        session.start()
-        yield JobWatch(jobs_feed(stack), FleetNodes(session, stack.settings.name))
+    with open_fleet(stack.endpoints.zookeeper, stack.settings.name) as nodes:
+        yield JobWatch(jobs_feed(stack), nodes)
 
 
 def ask(jobs: JobsFeed, name: str, desired: Desired) -> tuple[JobEntry, bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stack.engine.planning import after_releases
 from stack.model.fleet import JobState, JobStatus
 from stack.model.job import JobEntry, JobSpec
 from stack.model.plan import ContainerReport, Ending, Plan, TaskId
@@ -209,11 +210,8 @@ def recall(plan: Plan | None, released: Mapping[TaskId, int], status: JobStatus 
     """
     holders: dict[TaskId, frozenset[int]] = {}
     if plan is not None:
-        holders = {
-            task: slots
-            for task, slots in plan.holders.items()
-            if slots and (task not in plan.since or released.get(task, 0) < plan.since[task])
-        }
+        left = after_releases(plan.holders, plan, released)
+        holders = {task: slots for task, slots in left.items() if slots}
     failure, drained_try = None, None
     if status is not None and status.state is JobState.FAILED:
         failure = Failure(

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from stack.errors import NotFound
 from stack.kafka.config import KafkaAccess, make_client
 from stack.kafka.errors import MISSING, translate, translated
-from stack.kafka.reader import READER_SETTINGS, RawBatch
+from stack.kafka.reader import READER_SETTINGS, RawBatch, poll_for
 
 Place = tuple[str, int]
 """A topic and the number of a partition."""
@@ -153,9 +153,7 @@ class InputReader:
             with translated("reading inputs"):
                 messages = self._consumer.consume(max_records, 0)
                 if not messages:
-                    left_s = deadline - self._clock()
-                    # The client counts in whole milliseconds: less would be no wait, again and again.
-                    first = self._consumer.poll(max(0.001, left_s) if left_s > 0 else 0)
+                    first = poll_for(self._consumer, deadline - self._clock())
                     messages = [] if first is None else [first]
             if any(map(Message.error, messages)):
                 messages = self._without_events(messages)

@@ -73,6 +73,14 @@ class RawBatch:
         return list(map(Message.headers, self.messages))
 
 
+def poll_for(consumer: Consumer, left_s: float) -> Message | None:
+    """The next message or event, waited for that long.
+
+    The client counts in whole milliseconds: a wait for less would be none at all, again and again.
+    """
+    return consumer.poll(max(0.001, left_s) if left_s > 0 else 0)
+
+
 class LogReader:
     """A consumer without a group: partitions and offsets are given, nothing is committed."""
 
@@ -161,7 +169,7 @@ class LogReader:
         with translated(f"reading {self._topic}"):
             messages: list[Message] = self._consumer.consume(max_records, 0)
             if not messages:
-                first = self._consumer.poll(max(0.0, deadline - self._clock()))
+                first = poll_for(self._consumer, deadline - self._clock())
                 if first is not None:
                     messages = (
                         [first, *self._consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]

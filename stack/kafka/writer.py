@@ -26,7 +26,8 @@ MAX_RECORD_BYTES = 1_000_000
 _RECORD_OVERHEAD_BYTES = 70
 MAX_VALUE_BYTES = MAX_RECORD_BYTES - _RECORD_OVERHEAD_BYTES
 _CHUNK_RECORDS = 10_000
-_PAIRS, _KEPT_BYTES = 2_000, 4 << 20
+# So many pairs at a time; the dicts of a portion are kept for the next one if its largest record is no more.
+_PAIRS, _KEPT_BYTES = 2_000, 4 << 10
 _LIBRDKAFKA_QUEUE_KBYTES = 1 << 20
 _LAST_WAIT_S = 2.0
 _TRANSACTIONS = "__transaction_state"
@@ -128,19 +129,20 @@ class LogWriter:
         for start in range(0, len(values), _PAIRS):
             part, own_keys = values[start : start + _PAIRS], keys[start : start + _PAIRS]
             sizes = list(map(len, filter(None, part)))
-            largest, size_bytes = max(sizes, default=0) + _RECORD_OVERHEAD_BYTES, sum(sizes)
+            largest = max(sizes, default=0) + _RECORD_OVERHEAD_BYTES
             if largest > MAX_RECORD_BYTES:
                 index = next(i for i, one in enumerate(part) if one and len(one) == max(sizes))
                 raise _too_large(topic, start + index, largest)
-            self._make_room(len(part), size_bytes + _RECORD_OVERHEAD_BYTES * len(part))
+            self._make_room(len(part), sum(sizes) + _RECORD_OVERHEAD_BYTES * len(part))
             # The same dicts again and again: new ones would cost a third of the whole call.
-            pairs, self._pairs = self._pairs[: len(part)] or [{} for _ in part], []
-            pairs += [{} for _ in range(len(part) - len(pairs))]
+            pool, self._pairs = self._pairs, []
+            pool.extend({} for _ in range(len(part) - len(pool)))
+            pairs = pool[: len(part)]
             for pair, pair["key"], pair["value"] in zip(pairs, own_keys, part, strict=True):  # noqa: B007
                 pass
             self._queue(topic, pairs, partition, start)
-            if size_bytes < _KEPT_BYTES:
-                self._pairs = pairs
+            if largest <= _KEPT_BYTES:
+                self._pairs = pool
             self._poll(0)
 
     def _queue(self, topic: str, chunk: list[WriteRecord], partition: int, start: int) -> None:

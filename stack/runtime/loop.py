@@ -39,8 +39,8 @@ _GATHERING = {"linger.ms": 5}
 _QUICK = {"linger.ms": 1}
 # Outputs that wait for a commit under way; more of them, and the container waits, too.
 _MOST_HELD = 100_000
-_FEW_HELD = 1_000
-_GATHER_S = 0.005
+# What a job that has caught up lets come together: so many outputs, and records for so long.
+_FEW_HELD, _GATHER_S = 1_000, 0.005
 _IDLE_S = 0.3
 # A job counts as behind while more records than these wait for it; looked at so often.
 _BEHIND_RECORDS, _BEHIND_S = 2_000, 0.02
@@ -195,9 +195,8 @@ class Container:
         if not self._openings:
             return
         task, opening = next(iter(self._openings.items()))
-        busy = self._tasks and not self._reader.caught_up()
         began = self._clock()
-        if opening.step(began + (_OPENING_S if busy or self._tasks else _OPENING_ALONE_S)):
+        if opening.step(began + (_OPENING_S if self._tasks else _OPENING_ALONE_S)):
             del self._openings[task]
             if opening.task is not None:
                 self._begin(opening.task)
@@ -384,12 +383,11 @@ class Container:
 
     def _start_commit(self) -> None:
         tasks = [task for task in self._tasks.values() if self._is_due(task)]
-        if tasks:
-            self._hand_over()
         for task in self._tasks.values():
             task.context.commit_requested = False
         self._uncommitted_since = None
         if tasks:
+            self._hand_over()
             self._committer.start(tasks)
         elif any(not task.announced for task in self._tasks.values()):
             self._uncommitted_since = self._clock()

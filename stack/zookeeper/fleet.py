@@ -15,8 +15,9 @@ there.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, NoNodeError
@@ -310,3 +311,10 @@ def write_released(
         if isinstance(change.results[0], (NoNodeError, BadVersionError)):
             return False
     raise Unavailable(f"releasing tasks at {root}: others keep changing the same nodes")
+
+
+@contextlib.contextmanager
+def open_fleet(hosts: str, stack: str) -> Iterator[FleetNodes]:
+    """The nodes of a stack, in a session that lives as long as the block."""
+    with FleetSession(hosts).start() as session:
+        yield FleetNodes(session, stack)

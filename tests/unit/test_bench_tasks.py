@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ops.bench.tasks_findings import findings
 from ops.bench.tasks_recovery import Memory, Recovery
-from ops.bench.tasks_sibling import Sibling, longest_gap_s, rate_per_s
+from ops.bench.tasks_sibling import Sibling, rate_per_s
+from ops.chaos.flow import longest_silence_s
 from ops.cli import stories
 
 ARRIVALS = [(10.0, 100), (10.1, 100), (10.8, 50), (11.0, 50), (12.0, 400)]
+TIMES = [at for at, _ in ARRIVALS]
 
 
 def sibling(during: float, gap: float) -> Sibling:
@@ -31,9 +33,9 @@ def test_a_rate_counts_what_came_within_its_time() -> None:
 
 
 def test_a_gap_that_reaches_into_the_time_counts_whole() -> None:
-    assert round(longest_gap_s(ARRIVALS, 10.0, 10.5), 3) == 0.7
-    assert round(longest_gap_s(ARRIVALS, 10.9, 11.5), 3) == 1.0
-    assert longest_gap_s([], 10.0, 13.0) == 3.0
+    assert round(longest_silence_s(TIMES, 10.0, 10.5), 3) == 0.7
+    assert round(longest_silence_s(TIMES, 10.9, 11.5), 3) == 1.0
+    assert longest_silence_s([], 10.0, 13.0) == 3.0
 
 
 def test_findings_name_their_bars() -> None:
