@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 from stack.errors import FeedstackError, LostOwnership, Unavailable
@@ -33,6 +34,8 @@ class Membership:
         self._runner_gone = threading.Event()
         self._fenced: str | None = None
         self._stop = threading.Event()
+        # Something to do for the thread that reports: releases have changed, or the end has come.
+        self._news = threading.Event()
         self._thread: threading.Thread | None = None
         self.memory_bytes = 0
         # Set by the watch: what ends the container from outside its loop.
@@ -54,27 +57,39 @@ class Membership:
         self._nodes.register(report)
         self._released = self._nodes.released()
         self._nodes.watch_plan(self._on_plan)
-        self._nodes.watch_released(self._on_released)
+        self._nodes.watch_released(self._news.set)
         self._thread = threading.Thread(target=self._report, args=(tell,), name="report", daemon=True)
         self._thread.start()
 
     def _on_plan(self, plan: Plan) -> None:
         self._plan = plan
 
-    def _on_released(self, released: Mapping[TaskId, int]) -> None:
-        self._released = released
-
     def _report(self, tell: Callable[[], ContainerReport]) -> None:
-        while not self._stop.wait(_REPORT_S):
+        reported_at = float("-inf")
+        while not self._stop.is_set():
+            self._news.wait(_REPORT_S)
             try:
-                self._nodes.update_report(tell())
+                if self._news.is_set():
+                    self._look_at_releases()
+                if time.monotonic() - reported_at >= _REPORT_S and not self._stop.is_set():
+                    reported_at = time.monotonic()
+                    self._nodes.update_report(tell())
             except LostOwnership as error:
                 self._fenced = error.message
                 return
             except Unavailable as error:
-                log.debug("the report did not reach ZooKeeper: %s", error.message)
+                log.debug("ZooKeeper does not answer: %s", error.message)
             except Exception:
                 log.exception("the report cannot be made")
+
+    def _look_at_releases(self) -> None:
+        """Read them; what cannot be read now is read the next time, since nobody tells of it again."""
+        self._news.clear()
+        try:
+            self._released = self._nodes.released()
+        except BaseException:
+            self._news.set()
+            raise
 
     def check(self) -> None:
         """Raise what ends the container: its runner gone, its session lost, a newer attempt, a limit."""
@@ -106,6 +121,7 @@ class Membership:
     def leave(self) -> None:
         """Take the node away."""
         self._stop.set()
+        self._news.set()
         self._nodes.close()
         if self._thread is not None:
             self._thread.join(2.0)

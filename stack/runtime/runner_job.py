@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -78,6 +78,7 @@ class LedJob:
         self._reports_at = float("-inf")
         self._members_changed = True
         self._released: dict[TaskId, int] = {}
+        self._releases_changed = False
         self._memory = self._recalled()
         self._nodes.watch_members(self._on_members)
         self._nodes.watch_released(self._on_released)
@@ -92,8 +93,8 @@ class LedJob:
         self._members_changed = True
         self._means.wake()
 
-    def _on_released(self, released: Mapping[TaskId, int]) -> None:
-        self._released = dict(released)
+    def _on_released(self) -> None:
+        self._releases_changed = True
         self._means.wake()
 
     def _on_end(self, slot: int, attempt: int, ending: Ending) -> None:
@@ -114,6 +115,7 @@ class LedJob:
         """One look. LostOwnership: somebody else leads the job. Unavailable: look again later."""
         self._carry_out_rest()
         self._read_reports()
+        self._read_releases()
         facts = Facts(
             now=self._means.clock(),
             time_ms=self._means.clock_ms(),
@@ -156,6 +158,15 @@ class LedJob:
         except Unavailable:
             self._members_changed = True
             raise
+
+    def _read_releases(self) -> None:
+        if self._releases_changed:
+            self._releases_changed = False
+            try:
+                self._released = self._nodes.released()
+            except Unavailable:
+                self._releases_changed = True
+                raise
 
     def _carry_out_rest(self) -> None:
         """In order: what could not be done is tried again before anything else is decided."""

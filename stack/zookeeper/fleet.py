@@ -62,8 +62,8 @@ _TRIES = 50
 class JobNodes:
     """Everything in ZooKeeper about one job, as containers, commands and runners see it.
 
-    Callbacks are called from a thread of the session, first with what is there now and then after every
-    change; several changes may come as one. They must not wait.
+    Callbacks are called from a thread of the session, first for what is there now and then after every
+    change; several changes may come as one. They must not wait, and must not raise: a change is told once.
     """
 
     def __init__(self, session: FleetSession, stack: str, job: str) -> None:
@@ -129,13 +129,16 @@ class JobNodes:
 
         self._watch("plan", lambda: DataWatch(self.session.client, f"{self.root}/plan", on_data))
 
-    def watch_released(self, callback: Callable[[Mapping[TaskId, int]], None]) -> None:
-        """Call back with all releases whenever a task was released."""
+    def watch_released(self, callback: Callable[[], None]) -> None:
+        """Call back whenever a task was released.
+
+        Without the releases: reading them here may fail, and nobody would call a second time.
+        """
         self.prepare()
 
-        def on_data(data: bytes | None, _stat: Any) -> bool:
-            if data is not None and not self._closed:
-                callback(self.released())
+        def on_data(_data: bytes | None, _stat: Any) -> bool:
+            if not self._closed:
+                callback()
             return not self._closed
 
         self._watch("releases", lambda: DataWatch(self.session.client, f"{self.root}/released", on_data))

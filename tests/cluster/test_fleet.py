@@ -14,10 +14,13 @@ from ops.cluster.ports import free_port
 from stack.errors import LostOwnership, Unavailable
 from stack.model.fleet import JobState, JobStatus, RunnerPlace
 from stack.model.plan import ContainerReport, Plan, SlotPlan, TaskId, TaskReport, TaskState
+from stack.runtime.launch import Launch
+from stack.runtime.membership import Membership
 from stack.settings import Endpoints, Settings
 from stack.zookeeper.fleet import FleetNodes, FleetSession, JobNodes
 from stack.zookeeper.lead import JobLead, bury_dead_runners
 from tests.clusters import wait_for
+from tests.unit.fleet_world import spec
 
 pytestmark = pytest.mark.cluster
 TASK, OTHER = TaskId("main", 0), TaskId("main", 1)
@@ -152,7 +155,7 @@ def test_a_container_reports_and_a_newer_attempt_takes_its_place(
 def test_releases_only_rise_and_are_seen(new_nodes: Callable[[], JobNodes]) -> None:
     nodes, watcher = new_nodes(), new_nodes()
     seen: queue.Queue[dict[TaskId, int]] = queue.Queue()
-    watcher.watch_released(lambda released: seen.put(dict(released)))
+    watcher.watch_released(lambda: seen.put(watcher.released()))
     assert seen.get(timeout=5) == {}
     nodes.register(report())
     nodes.release(TASK, 4)
@@ -160,6 +163,36 @@ def test_releases_only_rise_and_are_seen(new_nodes: Callable[[], JobNodes]) -> N
     nodes.release(TASK, 3)
     nodes.release(OTHER, 4)
     wait_for(lambda: seen.get(timeout=5) == {TASK: 4, OTHER: 4}, "both releases")
+
+
+def test_a_release_that_could_not_be_read_at_first_still_reaches_a_container(
+    new_nodes: Callable[[], JobNodes], new_session: NewSession, settings: Settings, cluster: Endpoints
+) -> None:
+    """ZooKeeper tells of a change once. If it goes away before the container has read what it is about,
+    the container must ask again by itself, or its task stays closed for ever."""
+    runner = place("r1")
+    FleetNodes(new_session(), settings.name).register_runner(runner)
+    membership = Membership(Launch(settings, cluster, spec(), 1, 1, runner.id), new_session())
+    own = membership._nodes
+    membership.join(report(slot=1), lambda: report(slot=1))
+    try:
+        assert membership.released == {}
+        fails, read = [True], own.released
+
+        def released() -> dict[TaskId, int]:
+            if fails:
+                fails.pop()
+                raise Unavailable("ZooKeeper went away")
+            return read()
+
+        own.released = released  # type: ignore[method-assign]
+        nodes = new_nodes()
+        nodes.register(report())
+        nodes.release(TASK, 4)
+        wait_for(lambda: membership.released == {TASK: 4}, "the release", limit_s=5)
+        assert not fails
+    finally:
+        membership.leave()
 
 
 def test_a_watched_plan_survives_a_dropped_connection(new_nodes: Callable[[], JobNodes]) -> None:
