@@ -159,8 +159,9 @@ def _properties(folder: Path, cluster: Cluster, node: int) -> str:
         "log.cleaner.dedupe.buffer.size": 16 << 20,
         "replica.lag.time.max.ms": 10_000,
         # A broker that was killed may come back only when its session is over. Where it is the only one it
-        # stands and falls with its controller: nobody else could lead, so nothing is lost by a short one.
-        "broker.session.timeout.ms": 6_000 if cluster.brokers > 1 else 1_500,
+        # stands and falls with its controller: nobody else could lead. But one that only stood still for so
+        # long is shut out for a moment, and whoever asks then is told that there is no broker (decision 19).
+        "broker.session.timeout.ms": 6_000 if cluster.brokers > 1 else 3_000,
         "broker.heartbeat.interval.ms": 2_000 if cluster.brokers > 1 else 300,
         "controller.quorum.election.timeout.ms": 500,
         "controller.quorum.fetch.timeout.ms": 1_000,

@@ -15,9 +15,8 @@ from stack.errors import NotFound
 from stack.kafka.config import KafkaAccess, make_client
 from stack.kafka.errors import MISSING, translate, translated
 from stack.kafka.reader import READER_SETTINGS, RawBatch, poll_for
-
-Place = tuple[str, int]
-"""A topic and the number of a partition."""
+from stack.kafka.silence import LOOK_S, Silence, put_aside
+from stack.model.place import Place
 
 _ASK_S = 2.0
 
@@ -40,26 +39,39 @@ class InputReader:
         group: str,
         settings: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        look_s: float = LOOK_S,
     ) -> None:
-        self._consumer = make_client(
-            Consumer,
-            access,
-            {
-                **READER_SETTINGS,
-                "group.id": group,
-                # Nobody asks a coordinator here; without a bound the consumer would look for it all the time.
-                "fetch.wait.max.ms": 100,
-                **(settings or {}),
-            },
-        )
-        # What a transaction needs in order to store offsets for the group. Asked for now, since the same
-        # question takes seconds once another thread waits for records; without members it never changes.
-        self.group_metadata: Any = self._consumer.consumer_group_metadata()
+        self._access = access
+        self._settings = {
+            **READER_SETTINGS,
+            "group.id": group,
+            # Nobody asks a coordinator here; without a bound the consumer would look for it all the time.
+            "fetch.wait.max.ms": 100,
+            **(settings or {}),
+        }
         self._clock = clock
+        self._silence = Silence(look_s, clock)
+        self._begin()
         self._positions: dict[Place, int] = {}
         self._ends: dict[Place, int] = {}
         self._paused: set[Place] = set()
         self._known: set[str] = set()
+
+    def _begin(self) -> None:
+        self._consumer = make_client(Consumer, self._access, self._settings)
+        # What a transaction needs in order to store offsets for the group. Asked for now, since the same
+        # question takes seconds once another thread waits for records; without members it never changes.
+        self.group_metadata: Any = self._consumer.consumer_group_metadata()
+
+    def _begin_anew(self) -> None:
+        """Go on with another consumer where this one stands."""
+        silent, held = self._consumer, list(self._paused)
+        put_aside(silent, "inputs")
+        self._begin()
+        self._known.clear()
+        self._paused.clear()
+        self.add(dict(self._positions))
+        self.pause(held)
 
     @property
     def positions(self) -> Mapping[Place, int]:
@@ -159,8 +171,18 @@ class InputReader:
                 messages = self._without_events(messages)
             if messages:
                 return self._portions(messages)
+            if self._silence.is_sick(self._consumer, self._read_up_to):
+                self._begin_anew()
             if self._clock() >= deadline:
                 return []
+
+    def _read_up_to(self) -> dict[Place, int]:
+        """Per partition that is not held back, the end of what has come of it."""
+        return {
+            place: max(position, self._ends.get(place, -1))
+            for place, position in self._positions.items()
+            if place not in self._paused
+        }
 
     def _portions(self, messages: list[Message]) -> list[Portion]:
         """The messages by partition; of partitions that are no longer read they are dropped."""
@@ -176,6 +198,7 @@ class InputReader:
             wanted = place[1] if whence is numbers else place
             own = messages if len(places) == 1 else list(compress(messages, map(wanted.__eq__, whence)))
             self._positions[place] = own[-1].offset() + 1
+            self._silence.heard(place)
             portions.append(Portion(place, RawBatch(own), self._positions[place]))
         return portions
 
@@ -190,6 +213,7 @@ class InputReader:
             place = (message.topic(), message.partition())
             if error.code() == KafkaError._PARTITION_EOF:
                 self._ends[place] = message.offset()
+                self._silence.heard(place)
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise NotFound(
                     f"{place[0]}, partition {place[1]}: offset {self._positions.get(place)} is not there "

@@ -17,6 +17,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from stack.errors import NotFound
 from stack.kafka.config import KafkaAccess, make_client
 from stack.kafka.errors import translate, translated
+from stack.kafka.silence import LOOK_S, Silence, put_aside
+from stack.model.place import Place
 
 BATCH_RECORDS = 10_000
 # At its default of 1,000 ms librdkafka lets a full queue run dry before it fetches again: a single
@@ -90,12 +92,15 @@ class LogReader:
         topic: str,
         settings: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        look_s: float = LOOK_S,
     ) -> None:
+        self._access = access
         # librdkafka wants a group name even where no group is used.
-        own = {**READER_SETTINGS, "group.id": f"feedstack-reader-{topic}", **(settings or {})}
-        self._consumer = make_client(Consumer, access, own)
+        self._settings = {**READER_SETTINGS, "group.id": f"feedstack-reader-{topic}", **(settings or {})}
+        self._consumer = make_client(Consumer, access, self._settings)
         self._topic = topic
         self._clock = clock
+        self._silence = Silence(look_s, clock)
         self._until: dict[int, int] = {}
         self._positions: dict[int, int] = {}
         self._ends: dict[int, int] = {}
@@ -107,11 +112,10 @@ class LogReader:
         self._until = {number: (until or {})[number] for number in offsets if number in (until or {})}
         self._ends = {}
         self._at_bound = {number for number, end in self._until.items() if offsets[number] >= end}
-        places = [
-            TopicPartition(self._topic, number, offset)
-            for number, offset in offsets.items()
-            if number not in self._at_bound
-        ]
+        self._assign()
+
+    def _assign(self) -> None:
+        places = [TopicPartition(self._topic, number, self._positions[number]) for number in self._running()]
         with translated(f"reading {self._topic}"):
             self._consumer.assign(places)
             # A partition that was paused at an earlier bound would stay so.
@@ -157,9 +161,28 @@ class LogReader:
                     messages = self._within_bounds(messages)
                 if messages:
                     return RawBatch(messages)
+            if self._silence.is_sick(self._consumer, self._read_up_to):
+                self._begin_anew()
             if self._clock() >= deadline:
                 break
         return RawBatch([])
+
+    def _running(self) -> list[int]:
+        """The partitions that have not reached their bound."""
+        return [number for number in self._positions if number not in self._at_bound]
+
+    def _read_up_to(self) -> dict[Place, int]:
+        """The end of what has come of each of them."""
+        return {
+            (self._topic, number): max(self._positions[number], self._ends.get(number, -1))
+            for number in self._running()
+        }
+
+    def _begin_anew(self) -> None:
+        """Go on with another consumer where this one stands."""
+        put_aside(self._consumer, self._topic)
+        self._consumer = make_client(Consumer, self._access, self._settings)
+        self._assign()
 
     def _consume(self, max_records: int, deadline: float) -> list[Message]:
         """Everything queued now; else wait for one message and take what came with it.
@@ -186,6 +209,7 @@ class LogReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Control records are invisible: only this event tells that the end is reached.
                 self._ends[message.partition()] = message.offset()
+                self._silence.heard((self._topic, message.partition()))
                 self._reached(message.partition(), message.offset())
             elif (
                 error.code() == KafkaError._AUTO_OFFSET_RESET
@@ -212,9 +236,10 @@ class LogReader:
 
     def _note_positions(self) -> None:
         """Ask once per partition how far it came, instead of looking at every record."""
-        running = (number for number in self._positions if number not in self._at_bound)
-        for place in self._consumer.position([TopicPartition(self._topic, number) for number in running]):
+        running = [TopicPartition(self._topic, number) for number in self._running()]
+        for place in self._consumer.position(running):
             if place.offset > self._positions[place.partition]:
+                self._silence.heard((self._topic, place.partition))
                 self._reached(place.partition, place.offset)
 
     def _within_bounds(self, messages: list[Message]) -> list[Message]:

@@ -20,8 +20,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from stack.errors import FeedstackError, LostOwnership, NotDelivered
 from stack.kafka.config import KafkaAccess
 from stack.kafka.errors import translate, translated
-from stack.kafka.inputs import Place
 from stack.kafka.writer import LogWriter
+from stack.model.place import Place
 
 TRANSACTION_LIMIT_S = 45.0
 _DELIVERY_S = 40.0

@@ -5,7 +5,7 @@ The steps, in order. Each may be the last that a process does; what then happens
 1. edge     between two records; positions are frozen         crash: the transaction aborts, all is done again
 2. deltas   what changed in each store goes to its changelog  the same
 3. flush    everything must have arrived                      the same
-4. points   checkpoints and group offsets                     the same
+4. points   checkpoints, and now and then group offsets       the same
 5. commit   the transaction                                   unknown until the next one looks at Kafka
 6. settle   RocksDB follows, in its own time                  the changelog brings the stores up when opened
 
@@ -20,13 +20,18 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from stack.errors import BadRecord
-from stack.kafka.inputs import InputReader, Place
+from stack.kafka.inputs import InputReader
 from stack.kafka.transactions import TransactionWriter
 from stack.kafka.writer import MAX_VALUE_BYTES, LogWriter
 from stack.model.checkpoint import checkpoint_key, checkpoint_to_bytes
+from stack.model.place import Place
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
 from stack.runtime.parts import Parts
 from stack.runtime.task import Task
+
+# The group's offsets are a mirror for tools that look at it. Nobody works with them, and to store them takes
+# a fifth of a short commit: they follow within this time.
+_MIRROR_S = 1.0
 
 
 @dataclass(slots=True)
@@ -64,6 +69,9 @@ class Committer:
         self._started = 0.0
         self._output_places = [place for places in parts.output_places.values() for place in places]
         self._output_ends = parts.stack.admin.all_ends(self._output_places)
+        self._unmirrored: dict[Place, int] = {}
+        self._mirrors = False
+        self._mirrored_at = float("-inf")
         self.last_took_s = 0.005
         # At-least-once outputs must not be produced between their flush and its end.
         self.holds_outputs = False
@@ -83,6 +91,16 @@ class Committer:
         """How long the commit under way has taken so far."""
         return self._clock() - self._started
 
+    @property
+    def has_unmirrored(self) -> bool:
+        """Whether the group's offsets are behind what was committed."""
+        return bool(self._unmirrored)
+
+    @property
+    def mirror_is_due(self) -> bool:
+        """Whether they should follow now, if need be in a commit of their own."""
+        return self._clock() - self._mirrored_at >= _MIRROR_S
+
     def wait(self, timeout_s: float) -> None:
         """Wait for that long, or until the commit under way is done."""
         if self._future is None:
@@ -90,9 +108,13 @@ class Committer:
         else:
             wait([self._future], timeout_s)
 
-    def start(self, tasks: Sequence[Task]) -> None:
-        """Steps 1 and 2, here; 3 to 5 go on in their thread. All outputs must have been handed over."""
+    def start(self, tasks: Sequence[Task], last: bool = False) -> None:
+        """Steps 1 and 2, here; 3 to 5 go on in their thread. All outputs must have been handed over.
+
+        Without tasks only the group's offsets follow. The `last` commit leaves nothing for later.
+        """
         self._started = self._clock()
+        self._mirrors = last or self.mirror_is_due
         self.writer.begin_if_needed()
         self._edges = [Edge(task, dict(task.positions)) for task in tasks]
         for edge in self._edges:
@@ -113,6 +135,7 @@ class Committer:
         finally:
             self.holds_outputs = False
             self.last_took_s = self._clock() - self._started
+        self._note_mirrored()
         now_ms = self._clock_ms()
         for edge in self._edges:
             edge.task.settle(edge.positions, edge.store_ends, now_ms)
@@ -150,16 +173,28 @@ class Committer:
             self.holds_outputs = False
         self.writer.commit_or_abort(lambda: self._write_points(time_ms))
 
-    def _send_offsets(self) -> None:
-        """The input offsets, for whoever looks at the consumer group."""
-        offsets = {
+    def _group_offsets(self) -> dict[Place, int]:
+        """The input offsets of this commit."""
+        return {
             (part.topic.name, edge.task.id.partition): edge.positions[part.topic.name, edge.task.id.partition]
             for part in self._parts.inputs.values()
             if not part.spec.broadcast
             for edge in self._edges
         }
-        if offsets:
+
+    def _mirror(self) -> None:
+        """Store the group's offsets, for whoever looks at it, if they are due."""
+        offsets = {**self._unmirrored, **self._group_offsets()}
+        if self._mirrors and offsets:
             self.writer.send_offsets(offsets, self._reader.group_metadata)
+
+    def _note_mirrored(self) -> None:
+        """After a commit: what of it the group does not have yet."""
+        if self._mirrors:
+            self._unmirrored = {}
+            self._mirrored_at = self._started
+        else:
+            self._unmirrored.update(self._group_offsets())
 
     def _write_points(self, time_ms: int) -> None:
         """Step 4. After the flush the ends of partitions are those of this commit."""
@@ -180,7 +215,7 @@ class Committer:
             values.append(checkpoint_to_bytes(point))
         stack = self._parts.launch.settings.name
         self.writer.write_pairs(checkpoints_topic(stack), keys, values, checkpoint_partition(job))
-        self._send_offsets()
+        self._mirror()
         self._output_ends.update({place: ends[place] for place in self._output_places})
 
     def _output_spans(self, ends: dict[Place, int]) -> dict[str, dict[int, tuple[int, int]]]:

@@ -56,7 +56,7 @@ def _run(launch: Launch) -> Ending:
                 try:
                     job = load_job(code_folder(stack, launch.spec.code), launch.spec.name)
                     container = Container(gather(launch, stack, job), membership, first)
-                    watch.follow(container.work)
+                    watch.follow(container.work, lambda: container.turns)
                     gc.freeze()
                     return container.run()
                 finally:

@@ -24,6 +24,8 @@ log = logging.getLogger("feedstack.container")
 _MOST_WAITING = 2_000
 _MOST_CHARACTERS = 20_000
 _LAST_WAIT_S = 3.0
+_PATIENCE_S = 30.0
+_AGAIN_S = 0.5
 # What these tell in good times is nothing to the people who read a job's log.
 _INNER = ("kazoo", "feedstack.zookeeper", "feedstack.kafka", "py4j", "asyncio")
 
@@ -42,10 +44,12 @@ class LogFeed(logging.Handler):
         self._lost = 0
         self._wake = threading.Event()
         self._closing = False
-        self._writer = LogWriter(
-            kafka_access(launch.settings, launch.endpoints), settings={"linger.ms": 50}, timeout_s=30
-        )
+        self._writer = self._new_writer()
         self._thread = threading.Thread(target=self._write_all, name="logs", daemon=True)
+
+    def _new_writer(self) -> LogWriter:
+        access = kafka_access(self._launch.settings, self._launch.endpoints)
+        return LogWriter(access, settings={"linger.ms": 50}, timeout_s=_PATIENCE_S)
 
     def __enter__(self) -> LogFeed:
         self._root = logging.getLogger()
@@ -105,7 +109,10 @@ class LogFeed(logging.Handler):
                     count, self._lost = self._lost, 0
                     log.warning("%d lines of the log were lost: they came faster than Kafka took them", count)
             except FeedstackError:
-                time.sleep(0.5)
+                # It may never recover by itself, and is not worth finding out.
+                self._writer.close()
+                time.sleep(_AGAIN_S)
+                self._writer = self._new_writer()
         with contextlib.suppress(FeedstackError):
             self._writer.flush()
         self._writer.close()

@@ -13,18 +13,20 @@ from stack.engine.cadence import Cadence
 from stack.engine.ownership import may_open, release_generation
 from stack.errors import LostOwnership, Unavailable
 from stack.kafka.config import KafkaAccess
-from stack.kafka.inputs import InputReader, Place
+from stack.kafka.inputs import InputReader
 from stack.kafka.transactions import Aborted, TransactionWriter
 from stack.kafka.writer import LogWriter
 from stack.model.job import Guarantee, transactional_id
 from stack.model.plan import ContainerReport, Ending, Plan, Reason, TaskId, TaskReport, TaskState
 from stack.offsets.checkpoints import last_checkpoints
 from stack.runtime.commit import Committer
+from stack.runtime.intake import Intake
 from stack.runtime.launch import Launch
 from stack.runtime.membership import Membership
 from stack.runtime.opening import Opening
 from stack.runtime.parts import Parts
 from stack.runtime.task import Task
+from stack.runtime.watch import STANDSTILL_S
 from stack.runtime.work import Work
 
 log = logging.getLogger("feedstack.container")
@@ -78,9 +80,6 @@ class Container:
         self._tasks: dict[TaskId, Task] = {}
         self._openings: dict[TaskId, Opening] = {}
         self._waiting: set[TaskId] = set()
-        self._bootstrapping: dict[TaskId, list[Place]] = {}
-        self._readers_of: dict[Place, list[Task]] = {}
-        self._drain_ends: dict[Place, int] | None = None
         self.work = Work(parts, clock)
         self._uncommitted_since: float | None = None
         self._heard_at = clock()
@@ -89,12 +88,15 @@ class Container:
         self._looked_at = clock()
         self._lags: dict[TaskId, int | None] = {}
         self._commits = 0
+        # For the watch: a loop that goes round is alive.
+        self.turns = 0
         self._rates = (clock(), 0, 0.0)
 
     def run(self) -> Ending:
         """Work until the plan has no place for this container; raises what ends it otherwise."""
         self._plain = None if self._exactly_once else LogWriter(self.parts.stack.access, settings=_QUICK)
         self._reader = InputReader(self.parts.stack.access, self.parts.group)
+        self._intake = Intake(self.parts, self._reader)
         try:
             writer = self._initialised()
             self._committer = Committer(
@@ -129,6 +131,7 @@ class Container:
 
     def _loop(self) -> Ending:
         while True:
+            self.turns += 1
             self._membership.check()
             ending = self._follow_plan()
             if ending is not None:
@@ -161,10 +164,10 @@ class Container:
             if own is None:
                 return Ending(Reason.STOPPED)
             self._waiting = {task for task in wanted if task not in self._all_tasks()}
-            if news.drain and self._drain_ends is None:
-                self._begin_drain(wanted)
+            if news.drain and not self._intake.is_draining:
+                self._intake.begin_drain(wanted)
         self._begin_openings()
-        if self._drain_ends is not None and self._is_drained():
+        if self._intake.is_draining and self._is_drained():
             if self._plan is not None:
                 self._close(list(self._tasks), self._plan)
             return Ending(Reason.DRAINED)
@@ -216,41 +219,9 @@ class Container:
             self.parts.job.on_open(task.context)
             self.parts.outputs.encode()
             self._note_work()
-        first = [
-            place
-            for part in self.parts.inputs.values()
-            if part.spec.bootstrap
-            for place in part.places_of(task.id.partition)
-        ]
-        if first:
-            self._bootstrapping[task.id] = first
-        for place in task.positions:
-            self._readers_of.setdefault(place, []).append(task)
-        self._assign(task)
+        self._intake.begin(task)
         self._uncommitted_since = self._uncommitted_since or self._clock()
         log.info("task %s is open", task.id)
-
-    def _assign(self, task: Task) -> None:
-        """Read the inputs of a task, bootstrap inputs first."""
-        wanted = self._bootstrapping.get(task.id) or list(task.positions)
-        new = {place: task.positions[place] for place in wanted if place not in self._reader.positions}
-        # A shared partition that others have read further must be read again for this task.
-        again = {
-            place: task.positions[place]
-            for place in wanted
-            if place in self._reader.positions and task.positions[place] < self._reader.positions[place]
-        }
-        self._reader.remove(again)
-        self._reader.add({**new, **again})
-
-    def _tend_bootstraps(self) -> None:
-        """Let tasks whose bootstrap inputs are read to their end go on with the others."""
-        for task_id, places in list(self._bootstrapping.items()):
-            task = self._tasks[task_id]
-            queued = any(task.positions[place] < self._reader.positions[place] for place in places)
-            if not queued and self._reader.caught_up(places):
-                del self._bootstrapping[task_id]
-                self._assign(task)
 
     def _close(self, gone: Iterable[TaskId], plan: Plan) -> None:
         """Commit and close tasks, and tell that they are free for whom the plan gives them to."""
@@ -267,40 +238,15 @@ class Container:
             self.parts.outputs.encode()
         self._commit_now()
         for task in leaving:
-            self._forget(task)
+            self._tasks.pop(task.id)
+            self._intake.end(task)
             task.write_pending(self._clock_ms())
             task.close()
             self._membership.release(task.id, release_generation(plan, task.id))
             log.info("task %s is closed at commit %d", task.id, task.number)
 
-    def _forget(self, task: Task) -> None:
-        self._tasks.pop(task.id)
-        self._bootstrapping.pop(task.id, None)
-        for place in task.positions:
-            readers = self._readers_of[place]
-            readers.remove(task)
-            if not readers:
-                del self._readers_of[place]
-                self._reader.remove([place])
-
-    # Draining
-
-    def _begin_drain(self, tasks: Iterable[TaskId]) -> None:
-        """Note where the inputs end now."""
-        parts = self.parts.inputs.values()
-        places = {place for task in tasks for part in parts for place in part.places_of(task.partition)}
-        self._drain_ends = self.parts.stack.admin.all_ends(places)
-
     def _is_drained(self) -> bool:
-        if self._openings or self._waiting or self.work or self._drain_ends is None:
-            return False
-        ends = self._drain_ends
-        # The last records may be markers of transactions, which are never handed out.
-        return all(
-            max(position, self._reader.last_end(place)) >= ends.get(place, 0)
-            for task in self._tasks.values()
-            for place, position in task.positions.items()
-        )
+        return not (self._openings or self._waiting or self.work) and self._intake.is_drained()
 
     # Reading and handling
 
@@ -309,11 +255,10 @@ class Container:
         self._gather()
         portions = self._reader.read(_READ_RECORDS, self._wait_s())
         for portion in portions:
-            self.work.add(portion, self._readers_of.get(portion.place, ()))
+            self.work.add(portion, self._intake.readers_of(portion.place))
         if portions:
             self._heard_at = self._clock()
-        if self._bootstrapping:
-            self._tend_bootstraps()
+        self._intake.tend_bootstraps()
 
     def _gather(self) -> None:
         """Let a few records come together where nobody waits for each of them: what they cause is seen only
@@ -373,8 +318,12 @@ class Container:
         if self._committer.in_flight:
             if self._committer.ready or len(self.parts.outputs) > _MOST_HELD:
                 self._finish_commit()
+            elif self._committer.waited_s > STANDSTILL_S:
+                raise Unavailable(f"a commit has not come to an end for {STANDSTILL_S:.0f} s")
             return
         if self._uncommitted_since is None:
+            if self._committer.has_unmirrored and self._committer.mirror_is_due:
+                self._committer.start([])
             return
         spent_s = self._clock() - self._uncommitted_since
         asked = any(task.context.commit_requested for task in self._tasks.values())
@@ -401,12 +350,10 @@ class Container:
 
     def _finish_commit(self) -> None:
         try:
-            self._committer.finish()
+            self._commits += bool(self._committer.finish())
         except Aborted as error:
             log.warning("a commit was aborted, the tasks go back to the last one: %s", error.message)
             self._go_back()
-        else:
-            self._commits += 1
         if self._committer.writer.disturbed:
             self._renew_writer()
         self._send()
@@ -418,9 +365,9 @@ class Container:
                 self._finish_commit()
             tasks = [task for task in self._tasks.values() if task.has_changes]
             self._hand_over()
-            if not tasks and not self._committer.writer.in_transaction:
+            if not (tasks or self._committer.writer.in_transaction or self._committer.has_unmirrored):
                 break
-            self._committer.start(tasks)
+            self._committer.start(tasks, last=True)
         if self._plain is not None:
             self.parts.outputs.send(self._plain)
             self._plain.flush()
@@ -432,14 +379,7 @@ class Container:
         self.parts.outputs.drop()
         for task in self._tasks.values():
             task.drop()
-        places = list(self._reader.positions)
-        self._reader.remove(places)
-        offsets = {
-            place: min(task.positions[place] for task in self._readers_of[place])
-            for place in places
-            if place in self._readers_of
-        }
-        self._reader.add(offsets)
+        self._intake.go_back()
         self._uncommitted_since = self._clock()
 
     def _renew_writer(self) -> None:
@@ -494,7 +434,8 @@ class Container:
             tasks[task] = TaskReport(TaskState.RESTORING, note=opening.note)
         counters: dict[str, int] = {}
         for task, one in list(self._tasks.items()):
-            state = TaskState.BOOTSTRAPPING if task in self._bootstrapping else TaskState.RUNNING
+            first = self._intake.is_bootstrapping(task)
+            state = TaskState.BOOTSTRAPPING if first else TaskState.RUNNING
             tasks[task] = TaskReport(state, self._lags.get(task))
             for name, amount in dict(one.context.counters).items():
                 counters[name] = counters.get(name, 0) + amount

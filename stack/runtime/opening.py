@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Generator, Iterator
 
 from stack.errors import CorruptState, NotFound, Unavailable
-from stack.kafka.inputs import Place
 from stack.kafka.reader import LogReader
 from stack.model.checkpoint import Checkpoint, InputPoint
+from stack.model.place import Place
 from stack.model.plan import TaskId
 from stack.runtime.parts import InputPart, Parts, StorePart
 from stack.runtime.task import Task

@@ -9,9 +9,9 @@ from stack.connection import Stack
 from stack.errors import BadConfig, NotFound
 from stack.feeds.avro.codec import RecordEncoder
 from stack.kafka.admin import Topic
-from stack.kafka.inputs import Place
 from stack.model.feed import FeedSpec, KeyFormat, key_subject
 from stack.model.job import InputSpec, JobSpec, StoreSpec, ValueCodec, changelog_name, group_name
+from stack.model.place import Place
 from stack.runtime.launch import Launch
 from stack.runtime.outputs import Output, Outputs
 from stack.runtime.portions import InputDecoder

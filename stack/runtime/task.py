@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stack.kafka.inputs import Place
 from stack.model.checkpoint import Checkpoint, InputPoint, StorePoint
+from stack.model.place import Place
 from stack.model.plan import TaskId
 from stack.runtime.parts import Parts
 from stack.runtime.wiring import Overlay, RocksStore

@@ -12,7 +12,8 @@ from typing import Any
 
 from stack.engine.cadence import next_chunk
 from stack.errors import BadInput, FeedstackError
-from stack.kafka.inputs import Place, Portion
+from stack.kafka.inputs import Portion
+from stack.model.place import Place
 from stack.model.plan import Ending, Reason
 from stack.runtime.outputs import Refused
 from stack.runtime.parts import InputPart, Parts
