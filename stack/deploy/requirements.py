@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stack.deploy.pack import Files, version_of
+from stack.deploy.unused import mark_used, remove_unused
 from stack.errors import BadConfig, Unavailable
 
 REQUIREMENTS_FILE = "requirements.txt"
@@ -34,7 +35,8 @@ def install(
 ) -> Path | None:
     """The folder with the packages that a job's requirements.txt names; None if it names none.
 
-    What was installed once for the same text and the same Python is taken from `cache`.
+    What was installed once for the same text and the same Python is taken from `cache`, and stays there
+    until a week after its last use.
     """
     text = files.get(REQUIREMENTS_FILE, b"").decode("utf-8", "replace")
     lines = [stripped for line in text.splitlines() if (stripped := _COMMENT.sub("", line).strip())]
@@ -42,7 +44,9 @@ def install(
         return None
     place = cache / _cache_key(files, lines)
     if place.is_dir():
+        mark_used(place)
         return place
+    remove_unused(cache)
     note(f"installing the packages of {REQUIREMENTS_FILE}")
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".draft-") as draft:

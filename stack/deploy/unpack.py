@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from stack.deploy.unused import mark_used, remove_unused
 from stack.errors import CorruptState, Unavailable
 
 CODE_FOLDER = "code"
@@ -19,14 +20,22 @@ _LIST_NAME = ".files.json"
 _TRIES = 3
 
 
+def code_place(data_folder: Path, sha256: str) -> Path:
+    """Where the code of a job is unpacked."""
+    return data_folder / CODE_FOLDER / sha256
+
+
 def unpacked(data_folder: Path, sha256: str, read: Callable[[], bytes]) -> Path:
     """The folder with a job's code. `read` is only asked for the packed code if the folder is not there.
 
-    Several processes may come at once. A folder that is not whole is replaced.
+    Several processes may come at once. A folder that is not whole is replaced, one that nobody has used for
+    a week is removed when another one is unpacked.
     """
-    place = data_folder / CODE_FOLDER / sha256
+    place = code_place(data_folder, sha256)
     if _is_whole(place):
+        mark_used(place)
         return place
+    remove_unused(place.parent)
     data = read()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
+from stack.deploy.unpack import code_place
+from stack.deploy.unused import mark_used
 from stack.engine.cadence import Cadence
 from stack.engine.ownership import may_open, release_generation
 from stack.errors import LostOwnership, Unavailable
@@ -406,6 +408,8 @@ class Container:
                     store.flush(wait=False)
         if now - self._kept_at >= _SNAPSHOT_S:
             self._kept_at = now
+            launch = self.parts.launch
+            mark_used(code_place(launch.settings.data, launch.spec.code.sha256))
             for task in self._tasks.values():
                 for store in task.backing.values():
                     store.snapshot()

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -196,6 +197,19 @@ def test_what_is_cached_depends_on_text_and_on_files_that_it_names(folder: Path)
 
 
 # Unpacking into the data folder
+
+
+def test_code_that_nobody_uses_any_more_goes_when_other_code_comes(folder: Path, tmp_path: Path) -> None:
+    packed = pack(read_files(folder))
+    codes = tmp_path / "data" / "code"
+    for name, days in (("used", 6), ("unused", 8), (".draft-of-a-killed-process", 8)):
+        (codes / name).mkdir(parents=True)
+        os.utime(codes / name, (time.time() - days * 86_400,) * 2)
+    place = unpacked(tmp_path / "data", packed.sha256, lambda: packed.data)
+    assert {one.name for one in codes.iterdir()} == {"used", place.name}
+    os.utime(place, (0, 0))
+    unpacked(tmp_path / "data", packed.sha256, lambda: packed.data)
+    assert time.time() - place.stat().st_mtime < 60
 
 
 def test_code_is_unpacked_once(folder: Path, tmp_path: Path) -> None:
