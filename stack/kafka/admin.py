@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from stack.errors import NotFound, Unavailable
+from stack.errors import FeedstackError, NotFound, Unavailable
 from stack.kafka.config import KafkaAccess, make_client
 from stack.kafka.errors import MISSING, PASSING, REFUSED, translate, translated
 
@@ -68,7 +68,10 @@ class TopicPlan:
 
 
 class KafkaAdmin:
-    """Asks and changes topics. One client, kept for as long as this object lives."""
+    """Asks and changes topics. One client, until it finds no broker; the next question has a new one.
+
+    A client may have lost Kafka for good while Kafka is there (`kafka/silence.py`).
+    """
 
     def __init__(
         self,
@@ -80,8 +83,24 @@ class KafkaAdmin:
         self._clock = clock
         self._sleep = sleep
         self._refusal: KafkaError | None = None
-        self._client = make_client(AdminClient, access, {"error_cb": self._on_error})
+        self._access = access
         self._timeout_s = timeout_s
+        self._begin()
+
+    def _begin(self) -> None:
+        self._client = make_client(AdminClient, self._access, {"error_cb": self._on_error})
+
+    def _begin_anew(self) -> None:
+        """Put the client aside; letting go of one may take a while."""
+        aside = [self._client]
+        self._begin()
+        threading.Thread(target=aside.clear, name="close", daemon=True).start()
+
+    def _fault(self, error: KafkaError, doing: str) -> FeedstackError:
+        fault = translate(error, doing)
+        if isinstance(fault, Unavailable):
+            self._begin_anew()
+        return fault
 
     def topic_names(self) -> set[str]:
         """All topics but Kafka's own."""
@@ -100,7 +119,7 @@ class KafkaAdmin:
             return self._client.list_topics(timeout=self._timeout_s)
         except KafkaException as error:
             self._client.poll(0)
-            raise translate(self._refusal or error.args[0], doing) from error
+            raise self._fault(self._refusal or error.args[0], doing) from error
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of `names` that exist."""
@@ -151,7 +170,7 @@ class KafkaAdmin:
                 future.result()
             except KafkaException as error:
                 if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                    raise translate(error.args[0], f"making {name}") from error
+                    raise self._fault(error.args[0], f"making {name}") from error
         self._await_leaders({plan.name: plan.partitions for plan in plans})
 
     def _await_leaders(self, topics: Mapping[str, int]) -> None:
@@ -256,7 +275,7 @@ class KafkaAdmin:
                 code = error.args[0].code()
                 is_new = code in MISSING and self._clock() < deadline - self._timeout_s + _NEWS_S
                 if not is_new and (code not in PASSING or self._clock() > deadline):
-                    raise translate(error.args[0], f"asking for offsets of {name}") from error
+                    raise self._fault(error.args[0], f"asking for offsets of {name}") from error
             else:
                 # A broker that does not answer in time is no error to librdkafka: the offset is just not set.
                 if OFFSET_INVALID not in found.values():
@@ -268,11 +287,13 @@ class KafkaAdmin:
                     )
             self._sleep(0.05)
             # The client would go on asking the leader that it knows.
-            with contextlib.suppress(KafkaException):
+            try:
                 self._client.list_topics(timeout=_ATTEMPT_S)
+            except KafkaException:
+                self._begin_anew()
 
     def _result(self, future: Future[Any], doing: str) -> Any:
         try:
             return future.result()
         except KafkaException as error:
-            raise translate(error.args[0], doing) from error
+            raise self._fault(error.args[0], doing) from error

@@ -1,12 +1,14 @@
 """Writes in transactions that also hold input offsets: the one way by which a container commits.
 
-What can go wrong with a commit falls into three: it was aborted (`Aborted`: nothing of it is visible, go
+What can go wrong with a commit falls into three: it will never be (`Aborted`: nothing of it is visible, go
 back and do it again), another process took over (LostOwnership: stop), or nobody knows (`OutcomeUnknown`:
 leave and look at what is there).
 
 librdkafka speaks the first version of Kafka's transactions, in which a late answer to an old request can
 end a newer transaction of the same epoch. Hence a writer that met any trouble on its way is `disturbed`: it
-must be closed and a new one initialised, which raises the epoch, before the next transaction.
+must be closed and a new one initialised, which raises the epoch, before the next transaction. Initialising
+also aborts what the old one left open. So a writer in trouble does not insist on aborting by itself: its
+client may have lost Kafka for good.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ TRANSACTION_LIMIT_S = 45.0
 _DELIVERY_S = 40.0
 # A broker that was just started may take its time to find out who leads what.
 _STEP_S = 30.0
+# How long a writer in trouble tries to abort.
+_LAST_TRY_S = 5.0
 
 
 class Aborted(NotDelivered):
-    """The transaction was aborted: nothing of it is visible."""
+    """The transaction is aborted, or will be before the next one begins: nothing of it is visible."""
 
 
 class OutcomeUnknown(NotDelivered):
@@ -100,9 +104,9 @@ class TransactionWriter(LogWriter):
                 raise fault from None
             raise OutcomeUnknown(f"{fault.message}; whether it was committed is not known") from error
 
-    def _retried(self, call: Callable[[], object]) -> None:
-        """Repeat what may be repeated until the transaction's time is over."""
-        deadline = self._clock() + _DELIVERY_S
+    def _retried(self, call: Callable[[], object], limit_s: float = _DELIVERY_S) -> None:
+        """Repeat what may be repeated until the time is over."""
+        deadline = self._clock() + limit_s
         while True:
             try:
                 call()
@@ -120,17 +124,19 @@ class TransactionWriter(LogWriter):
         raise Aborted(error.message, error.hint) from error
 
     def abort_all(self) -> None:
-        """Drop everything since `begin`; OutcomeUnknown if Kafka does not say so."""
+        """Drop everything since `begin`. What Kafka does not confirm is left to the next writer."""
         if not self.in_transaction:
             return
         self._failure, self._failed, self._queued_bytes = None, 0, 0
+        limit_s = _LAST_TRY_S if self.disturbed else _STEP_S
         try:
-            self._retried(lambda: self._producer.abort_transaction(_STEP_S))
+            self._retried(lambda: self._producer.abort_transaction(limit_s), limit_s)
         except KafkaException as error:
             fault = translate(error.args[0], "aborting")
             if isinstance(fault, LostOwnership):
                 raise fault from None
-            raise OutcomeUnknown(f"{fault.message}; the transaction is left to its time limit") from error
+            self.disturbed = self._given_up = True
+            return
         except SystemError:
             raise LostOwnership("aborting: another process took over") from None
         self.in_transaction = False

@@ -33,6 +33,10 @@ _LAST_WAIT_S = 2.0
 _TRANSACTIONS = "__transaction_state"
 _REACH_S = 3.0
 
+# A fenced producer cannot abort what is no longer its own, and warns about it. Once and for all, since
+# filters for the time of a call are not safe where other threads have theirs.
+warnings.filterwarnings("ignore", "Producer abort_transaction failed during close", RuntimeWarning)
+
 SMALLER = "Keep large things elsewhere and write their address, or split the record."
 
 WRITER_SETTINGS: Mapping[str, Any] = {
@@ -294,9 +298,7 @@ class LogWriter:
 
     def close(self) -> None:
         """Write what is queued and release the connection. Does not raise: `flush` is there to know."""
-        with warnings.catch_warnings(), contextlib.suppress(KafkaException, SystemError):
-            # A fenced producer cannot abort what is no longer its own, and warns about it.
-            warnings.simplefilter("ignore", RuntimeWarning)
+        with contextlib.suppress(KafkaException, SystemError):
             if self._given_up:  # the caller knows and has waited once: what is left is not waited for again
                 self._producer.purge()
             self._producer.close(_LAST_WAIT_S if self._given_up else self._timeout_s)

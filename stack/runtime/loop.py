@@ -387,10 +387,7 @@ class Container:
     def _renew_writer(self) -> None:
         """Raise the epoch, so that a late answer to an old request ends no newer transaction."""
         log.info("the connection was disturbed: the writer is opened anew")
-        old = self._committer.writer
-        if old.in_transaction:
-            old.abort_all()
-        old.close()
+        self._committer.writer.close()
         self._committer.writer = self._initialised()
 
     def _tend_stores(self) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from stack import Stack
+from stack.errors import Unavailable
+from stack.kafka.admin import KafkaAdmin
 from stack.kafka.inputs import InputReader
 from stack.kafka.reader import LogReader
 from stack.kafka.transactions import TransactionWriter
@@ -138,3 +141,36 @@ def stay_quiet(reader: LogReader) -> None:
     deadline = time.monotonic() + 6 * LOOK_S
     while time.monotonic() < deadline:
         assert not len(reader.read(1_000, 0.1))
+
+
+class Lost:
+    """An admin client that has lost Kafka for good."""
+
+    def list_topics(self, *_: Any, **__: Any) -> Any:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def list_offsets(self, places: dict[Any, Any], **_: Any) -> dict[Any, Future[Any]]:
+        answers: dict[Any, Future[Any]] = {place: Future() for place in places}
+        for answer in answers.values():
+            answer.set_exception(KafkaException(KafkaError(KafkaError._TRANSPORT)))
+        return answers
+
+    def describe_topics(self, *_: Any, **__: Any) -> dict[Any, Future[Any]]:
+        answer: Future[Any] = Future()
+        answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        return {"views": answer}
+
+    def poll(self, _: float) -> None:
+        pass
+
+
+def test_an_admin_that_has_lost_kafka_begins_anew(filled: Stack, topic: str) -> None:
+    write(filled, topic, 0, 7)
+    admin = KafkaAdmin(filled.access)
+    for lose in (admin.topic_names, lambda: admin.describe([topic])):
+        admin._client = Lost()
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            lose()
+        assert topic in admin.topic_names()
+    admin._client = Lost()
+    assert admin.ends(topic, [0]) == {0: 7}
