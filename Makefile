@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Many short processes start here: with compiled modules each is two seconds faster.
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check unit cluster bench up down clean lock
+.PHONY: help setup demo test check unit cluster chaos bench up down clean lock
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ unit: setup  ## only the tests that need no cluster
 
 cluster: setup  ## only the tests on the real cluster
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m cluster
+
+chaos: setup  ## kill and stop everything under load, then check every record (about 5 minutes)
+	$(BIN)/stack chaos
 
 bench: setup  ## measure feeds and codecs against the bare clients
 	$(BIN)/stack bench feeds

@@ -5,50 +5,42 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-import uuid
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping
 
-from confluent_kafka import Consumer, TopicPartition
+from stack.errors import FeedstackError
+from stack.kafka.config import KafkaAccess
+from stack.kafka.reader import LogReader
+
+_WAIT_S = 0.02
 
 
 class Flow:
     """Reads a topic in a thread of its own, and notes when records of each partition came."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, clock: Callable[[], float] = time.monotonic
+        self, access: KafkaAccess, topic: str, partitions: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
         self.counts = dict.fromkeys(range(partitions), 0)
         self._arrivals: dict[int, list[float]] = {number: [] for number in range(partitions)}
         self._stop = threading.Event()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": f"chaos-{uuid.uuid4()}",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 50,
-                "socket.timeout.ms": 10_000,
-                "reconnect.backoff.max.ms": 500,
-                "topic.metadata.refresh.interval.ms": 1_000,
-                "log_level": 0,
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        self._reader = LogReader(access, topic, {"fetch.wait.max.ms": 50, "reconnect.backoff.max.ms": 500})
+        self._reader.assign(dict.fromkeys(range(partitions), 0))
         self._thread = threading.Thread(target=self._run, name="flow", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            messages = self._consumer.consume(10_000, 0.02)
-            now, came = self._clock(), set()
-            for message in messages:
-                if message.error() is None:
-                    self.counts[message.partition()] += 1
-                    came.add(message.partition())
-            for number in came:
+            try:
+                came = Counter(self._reader.read(10_000, _WAIT_S).partitions)
+            except FeedstackError:  # the broker is away, as it should be
+                self._stop.wait(_WAIT_S)
+                continue
+            now = self._clock()
+            for number, count in came.items():
+                self.counts[number] += count
                 self._arrivals[number].append(now)
 
     def has_reached(self, wanted: Mapping[int, int]) -> bool:
@@ -63,7 +55,7 @@ class Flow:
         """Watch no longer."""
         self._stop.set()
         self._thread.join(5.0)
-        self._consumer.close()
+        self._reader.close()
 
 
 def longest_silence_s(arrivals: list[float], since: float, until: float) -> float:

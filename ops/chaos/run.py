@@ -118,7 +118,7 @@ class _Run:
             rate=_RATE,
             seed=plan.seed,
         )
-        self._flow = Flow(bootstrap, stack.topic_of(LAST), PARTITIONS)
+        self._flow = Flow(stack.access, stack.topic_of(LAST), PARTITIONS)
 
     def carry_out(self) -> None:
         """From the first record to the verdict."""
