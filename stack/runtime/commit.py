@@ -72,7 +72,7 @@ class Committer:
         self._unmirrored: dict[Place, int] = {}
         self._mirrors = False
         self._mirrored_at = float("-inf")
-        self.last_took_s = 0.005
+        self.last_took_s, self.finished_at = 0.005, float("-inf")
         # At-least-once outputs must not be produced between their flush and its end.
         self.holds_outputs = False
 
@@ -134,7 +134,8 @@ class Committer:
             future.result()
         finally:
             self.holds_outputs = False
-            self.last_took_s = self._clock() - self._started
+            self.finished_at = self._clock()
+            self.last_took_s = self.finished_at - self._started
         self._note_mirrored()
         now_ms = self._clock_ms()
         for edge in self._edges:

@@ -279,8 +279,7 @@ class Container:
             return min(_WAIT_S, max(0.001, self._committer.waited_s / 10))
         if self._uncommitted_since is None:
             return _WAIT_S
-        due = self._uncommitted_since + self._interval_s()
-        return max(0.0, min(_WAIT_S, due - self._clock()))
+        return max(0.0, min(_WAIT_S, self._due_at(self._uncommitted_since) - self._clock()))
 
     def _note_work(self) -> None:
         if self._uncommitted_since is None:
@@ -308,12 +307,14 @@ class Container:
 
     # Committing
 
-    def _interval_s(self) -> float:
+    def _due_at(self, since: float) -> float:
+        """When to commit what is uncommitted since then."""
         now = self._clock()
         if now > self._behind_until:
             self._behind_until = now + _BEHIND_S
             self._behind = self._reader.is_behind(_BEHIND_RECORDS)
-        return self._cadence.interval_s(self._behind, self._committer.last_took_s)
+        committer = self._committer
+        return self._cadence.due_at(self._behind, since, committer.finished_at, committer.last_took_s)
 
     def _tend_commit(self) -> None:
         """Finish a commit that is done; start one that is due."""
@@ -327,9 +328,8 @@ class Container:
             if self._committer.has_unmirrored and self._committer.mirror_is_due:
                 self._committer.start([])
             return
-        spent_s = self._clock() - self._uncommitted_since
         asked = any(task.context.commit_requested for task in self._tasks.values())
-        if spent_s >= self._interval_s() or asked:
+        if self._clock() >= self._due_at(self._uncommitted_since) or asked:
             self._start_commit()
 
     def _start_commit(self) -> None:

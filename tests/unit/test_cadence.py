@@ -10,15 +10,19 @@ from stack.engine.cadence import Cadence, next_chunk
 
 def test_long_while_behind_short_when_caught_up() -> None:
     cadence = Cadence(20, 500)
-    assert cadence.interval_s(True, 0.001) == 0.5
-    assert cadence.interval_s(False, 0.001) == 0.02
-    # A slow commit is not repeated at once.
-    assert 0.05 < cadence.interval_s(False, 0.1) < 0.1
-    assert cadence.interval_s(False, 9.0) == 0.5
+    assert cadence.due_at(True, 100.0, 100.1, 0.02) == 100.5
+    assert cadence.due_at(False, 100.0, 99.0, 0.02) == 100.02
+
+
+def test_one_commit_does_not_follow_at_the_heels_of_another() -> None:
+    cadence = Cadence(5, 500)
+    assert 100.505 < cadence.due_at(False, 100.0, 100.5, 0.012) < 100.51
+    # But one that was slow for once is not waited for as long again.
+    assert cadence.due_at(False, 100.0, 100.5, 9.0) == 100.51
 
 
 def test_without_waiting_outputs_there_is_no_hurry() -> None:
-    assert Cadence(20, 500, eager=False).interval_s(False, 0.001) == 0.5
+    assert Cadence(20, 500, eager=False).due_at(False, 100.0, 100.1, 0.001) == 100.5
 
 
 @given(st.integers(1, 4096), st.floats(0, 100))
