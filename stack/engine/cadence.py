@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 # After a commit Kafka writes its markers. Whoever begins the next one before they are written is sent away
 # for 20 ms by the coordinator: better rest for a while, in proportion to what a commit takes here.
-_REST_SHARE, _LONGEST_REST_S = 0.6, 0.010
+_REST_SHARE, _LONGEST_REST_S = 0.5, 0.006
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ def test_long_while_behind_short_when_caught_up() -> None:
 
 def test_one_commit_does_not_follow_at_the_heels_of_another() -> None:
     cadence = Cadence(5, 500)
-    assert 100.505 < cadence.due_at(False, 100.0, 100.5, 0.012) < 100.51
+    assert 100.504 < cadence.due_at(False, 100.0, 100.5, 0.010) < 100.506
     # But one that was slow for once is not waited for as long again.
-    assert cadence.due_at(False, 100.0, 100.5, 9.0) == 100.51
+    assert cadence.due_at(False, 100.0, 100.5, 9.0) == 100.506
 
 
 def test_without_waiting_outputs_there_is_no_hurry() -> None:
