@@ -8,9 +8,10 @@ Layers, the newest first; a read takes the first that knows the key:
     pending    committed, but not yet written to RocksDB (by encoded key)
     backing    RocksDB
 
-A commit takes `dirty` (`take`), writes its deltas, and then either `settle`s it or `drop`s everything that
-is not committed. `pending` is written in larger portions than commits have: a key that changes in every
-commit costs one write in many commits. A crash loses it, and the changelog brings it back.
+A commit takes `dirty` (`take`), at once or in portions, writes its deltas, and then either `settle`s it or
+`drop`s everything that is not committed. `pending` is written in larger portions than commits have: a key
+that changes in every commit costs one write in many commits. A crash loses it, and the changelog brings it
+back.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Overlay:
         self._cold: dict[Any, Any] = {}
         self._dirty: dict[Any, Any] = {}
         self._in_flight: dict[Any, Any] = {}
-        self._in_flight_deltas = Deltas([], [])
+        self._in_flight_deltas: list[Deltas] = []
         self._pending: dict[bytes, bytes | None] = {}
         self._has_deletions = False
         self._last_keys: tuple[Any, Sequence[Any]] = (None, ())
@@ -240,33 +241,36 @@ class Overlay:
         return len(self._dirty)
 
     @property
+    def is_clean(self) -> bool:
+        """Whether everything is committed."""
+        return not self._dirty and not self._in_flight
+
+    @property
     def pending_count(self) -> int:
         """How many keys are committed but not yet in RocksDB."""
         return len(self._pending)
 
     def take(self) -> Deltas:
-        """Begin a commit: everything changed so far, encoded. `settle` or `drop` must follow."""
-        if self._in_flight:
-            raise AssertionError(f"store {self.name!r}: a commit is under way")
+        """Everything changed since the last time, encoded. `settle` or `drop` must follow."""
         taken, self._dirty = self._dirty, {}
-        self._in_flight = taken
+        self._in_flight = {**self._in_flight, **taken} if self._in_flight else taken
         try:
             keys = list(map(self._codec.encode_key, taken))
             values = self._packed(taken.values())
         except (ValueError, struct.error) as error:
             raise self._unencodable(taken) from error
         self._has_deletions = False
-        self._in_flight_deltas = Deltas(keys, values)
+        self._in_flight_deltas.append(Deltas(keys, values))
         if len(self._hot) > self._max_cached:
             self._cold, self._hot = self._hot, {}
-        return self._in_flight_deltas
+        return self._in_flight_deltas[-1]
 
     def settle(self) -> None:
         """The commit that was begun is done."""
-        deltas = self._in_flight_deltas
-        self._pending.update(zip(deltas.keys, deltas.values, strict=True))
+        for deltas in self._in_flight_deltas:
+            self._pending.update(zip(deltas.keys, deltas.values, strict=True))
         self._in_flight = {}
-        self._in_flight_deltas = Deltas([], [])
+        self._in_flight_deltas = []
 
     def drop(self) -> None:
         """Forget everything that is not committed."""
@@ -275,7 +279,7 @@ class Overlay:
                 self._hot.pop(key, None)
                 self._cold.pop(key, None)
         self._dirty, self._in_flight, self._has_deletions = {}, {}, False
-        self._in_flight_deltas = Deltas([], [])
+        self._in_flight_deltas = []
 
     def write_pending(self, position: int, time_ms: int) -> None:
         """Write what is committed to RocksDB, with the changelog position that it stands for."""

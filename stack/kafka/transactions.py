@@ -75,18 +75,26 @@ class TransactionWriter(LogWriter):
         with translated("storing input offsets"):
             self._retried(lambda: self._producer.send_offsets_to_transaction(places, group, _STEP_S))
 
+    def deliver_or_abort(self) -> None:
+        """Wait until everything stands in the log; Aborted or LostOwnership if it never will."""
+        try:
+            self.flush()
+        except FeedstackError as error:
+            self.disturbed = True
+            self._abort_after(error)
+
     def commit_or_abort(self, prepare: Callable[[], None]) -> None:
         """Deliver everything, run `prepare` for the last records, commit.
 
         Aborted, LostOwnership or OutcomeUnknown tell what became of the transaction otherwise.
         """
+        self.deliver_or_abort()
         try:
-            self.flush()
             prepare()
-            self.flush()
         except FeedstackError as error:
             self.disturbed = True
             self._abort_after(error)
+        self.deliver_or_abort()
         self._commit()
         self.in_transaction = False
         self._producer.poll(0)

@@ -2,14 +2,17 @@
 
 The steps, in order. Each may be the last that a process does; what then happens is said beside it.
 
-1. edge     between two records; positions are frozen         crash: the transaction aborts, all is done again
+0. lead     a job that has caught up sends what is there      the transaction aborts, all is done again
+1. edge     between two records; positions are frozen         the same
 2. deltas   what changed in each store goes to its changelog  the same
 3. flush    everything must have arrived                      the same
 4. points   checkpoints, and now and then group offsets       the same
 5. commit   the transaction                                   unknown until the next one looks at Kafka
 6. settle   RocksDB follows, in its own time                  the changelog brings the stores up when opened
 
-Steps 3 to 5 wait for Kafka; they run in a thread while the container reads and handles what comes next.
+Steps 3 to 5 wait for Kafka; they run in a thread while the container reads and handles what comes next. So
+does the lead: the first records for a partition cost Kafka the most, since each partition must become part of
+the transaction. Records that come meanwhile are still part of the commit, which then has little to wait for.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from stack.kafka.transactions import TransactionWriter
 from stack.kafka.writer import MAX_VALUE_BYTES, LogWriter
 from stack.model.checkpoint import checkpoint_key, checkpoint_to_bytes
 from stack.model.place import Place
+from stack.model.plan import TaskId
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
 from stack.runtime.parts import Parts
 from stack.runtime.task import Task
@@ -66,6 +70,8 @@ class Committer:
         self._pool = ThreadPoolExecutor(1, "commit")
         self._edges: list[Edge] = []
         self._future: Future[None] | None = None
+        self._led: dict[TaskId, list[str]] = {}
+        self.leads = False
         self._started = 0.0
         self._output_places = [place for places in parts.output_places.values() for place in places]
         self._output_ends = parts.stack.admin.all_ends(self._output_places)
@@ -108,28 +114,44 @@ class Committer:
         else:
             wait([self._future], timeout_s)
 
+    def lead(self, tasks: Sequence[Task]) -> None:
+        """Step 0: send the deltas so far, with the outputs that were handed over. `finish` must follow."""
+        self._begin()
+        for task in tasks:
+            changed = self._led.setdefault(task.id, [])
+            changed.extend(name for name in self._write_deltas(task) if name not in changed)
+        self.leads = True
+        self._future = self._pool.submit(self.writer.deliver_or_abort)
+
+    def _begin(self) -> None:
+        self._started = self._clock()
+        self.writer.begin_if_needed()
+
     def start(self, tasks: Sequence[Task], last: bool = False) -> None:
         """Steps 1 and 2, here; 3 to 5 go on in their thread. All outputs must have been handed over.
 
         Without tasks only the group's offsets follow. The `last` commit leaves nothing for later.
         """
-        self._started = self._clock()
+        self._begin()
         self._mirrors = last or self.mirror_is_due
-        self.writer.begin_if_needed()
-        self._edges = [Edge(task, dict(task.positions)) for task in tasks]
+        self._edges = [Edge(task, dict(task.positions), self._led.pop(task.id, [])) for task in tasks]
         for edge in self._edges:
-            self._write_deltas(edge)
+            edge.changed += [name for name in self._write_deltas(edge.task) if name not in edge.changed]
         self.holds_outputs = True
         self._future = self._pool.submit(self._carry_out, self._clock_ms())
 
     def finish(self) -> list[Task]:
-        """Wait for the commit and settle it (step 6); returns its tasks.
+        """Wait for the commit and settle it (step 6); returns its tasks. Or wait for a lead: no task then.
 
         Raises what the transaction writer raises: Aborted, LostOwnership, OutcomeUnknown.
         """
         if self._future is None:
             raise AssertionError("no commit is under way")
         future, self._future = self._future, None
+        if self.leads:
+            self.leads = False
+            future.result()
+            return []
         try:
             future.result()
         finally:
@@ -146,15 +168,22 @@ class Committer:
         """Let go of the thread."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _write_deltas(self, edge: Edge) -> None:
-        for name, overlay in edge.task.overlays.items():
+    def forget(self) -> None:
+        """After an abort: nothing was sent ahead."""
+        self._led.clear()
+
+    def _write_deltas(self, task: Task) -> list[str]:
+        """Write what has changed; returns the names of the stores."""
+        changed = []
+        for name, overlay in task.overlays.items():
             if not overlay.dirty_count:
                 continue
             deltas = overlay.take()
-            edge.changed.append(name)
+            changed.append(name)
             self._refuse_large(name, deltas.keys, deltas.values)
             topic = self._parts.stores[name].topic.name
-            self.writer.write_pairs(topic, deltas.keys, deltas.values, edge.task.id.partition)
+            self.writer.write_pairs(topic, deltas.keys, deltas.values, task.id.partition)
+        return changed
 
     @staticmethod
     def _refuse_large(store: str, keys: list[bytes], values: list[bytes | None]) -> None:

@@ -337,11 +337,18 @@ class Container:
         for task in self._tasks.values():
             task.context.commit_requested = False
         self._uncommitted_since = None
-        if tasks:
+        if tasks and self._should_lead():
+            self._hand_over()
+            self._committer.lead(tasks)
+        elif tasks:
             self._hand_over()
             self._committer.start(tasks)
         elif any(not task.announced for task in self._tasks.values()):
             self._uncommitted_since = self._clock()
+
+    def _should_lead(self) -> bool:
+        """Whether outputs are waited for, and nothing of this commit was sent so far."""
+        return self._exactly_once and not self._behind and not self._committer.writer.in_transaction
 
     def _is_due(self, task: Task) -> bool:
         """A task with changes, or one that is new here and has nothing to do."""
@@ -351,11 +358,17 @@ class Container:
         return not task.announced and idle
 
     def _finish_commit(self) -> None:
+        """Finish what is under way. After a lead the commit itself begins at once."""
+        led = self._committer.leads
         try:
             self._commits += bool(self._committer.finish())
         except Aborted as error:
             log.warning("a commit was aborted, the tasks go back to the last one: %s", error.message)
             self._go_back()
+        else:
+            if led:
+                self._start_commit()
+                return
         if self._committer.writer.disturbed:
             self._renew_writer()
         self._send()
@@ -363,7 +376,7 @@ class Container:
     def _commit_now(self) -> None:
         """Commit everything and wait for it; after it nothing is under way."""
         while True:
-            if self._committer.in_flight:
+            while self._committer.in_flight:
                 self._finish_commit()
             tasks = [task for task in self._tasks.values() if task.has_changes]
             self._hand_over()
@@ -379,6 +392,7 @@ class Container:
         """Take up at the last commit again: state, outputs and inputs."""
         self.work.drop()
         self.parts.outputs.drop()
+        self._committer.forget()
         for task in self._tasks.values():
             task.drop()
         self._intake.go_back()

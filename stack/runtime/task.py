@@ -43,7 +43,7 @@ class Task:
     @property
     def has_changes(self) -> bool:
         """Whether a commit would say anything new."""
-        return self.positions != self.committed or any(one.dirty_count for one in self.overlays.values())
+        return self.positions != self.committed or not all(one.is_clean for one in self.overlays.values())
 
     @property
     def pending(self) -> int:

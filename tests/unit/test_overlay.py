@@ -117,9 +117,9 @@ class OverlayMachine(RuleBasedStateMachine):
 
     @rule()
     def begin_commit(self) -> None:
-        if self.edge is None:
-            self.store.take()
-            self.edge = dict(self.now)
+        """In one portion or in several."""
+        self.store.take()
+        self.edge = dict(self.now)
 
     @rule()
     def end_commit(self) -> None:
@@ -143,6 +143,7 @@ class OverlayMachine(RuleBasedStateMachine):
         }
         if not self.store.pending_count:
             assert held == self.committed
+        assert not self.store.is_clean or self.now == self.committed
 
 
 TestOverlay = OverlayMachine.TestCase
