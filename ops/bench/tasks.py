@@ -21,6 +21,7 @@ from ops.bench.tasks_restore import measure_restore
 from ops.bench.tasks_sibling import measure_sibling
 from ops.bench.tasks_stage import NOISY, Stage, open_stage
 from ops.bench.tasks_systems import AT_LEAST_ONCE, EXACTLY_ONCE, System, kafka_streams, quix
+from ops.bench.tasks_takeover import measure_takeovers
 from ops.bench.tasks_throughput import measure_throughput
 
 SYSTEMS: dict[str, Callable[[Stage], System]] = {
@@ -29,8 +30,9 @@ SYSTEMS: dict[str, Callable[[Stage], System]] = {
     KAFKA_STREAMS: kafka_streams,
     QUIX: quix,
 }
-WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory")
+WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory", "takeover")
 GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE)
+_TAKEOVER = WORKS[-1]
 SLOW = {QUIX}
 _WARM_S = 90
 
@@ -59,15 +61,21 @@ def measure_tasks(
 ) -> tuple[list[Run], list[Finding]]:
     """Carry out the plan on a temporary stack; `report` hears of every run as it ends."""
     runs: list[Run] = []
-    with open_stage(say) as stage:
-        systems = [SYSTEMS[name](stage) for name in plan.systems]
-        for run in _runs(plan, stage, systems):
-            report(run)
-            runs.append(run)
+    for run in _all_runs(plan, say):
+        report(run)
+        runs.append(run)
     noisy = sum(run.other_load > NOISY for run in runs)
     if noisy:
         say(f"others used more than {NOISY:.0%} of this machine in {noisy} of {len(runs)} runs")
     return runs, findings(runs)
+
+
+def _all_runs(plan: Plan, say: Callable[[str], None]) -> Iterator[Run]:
+    if set(plan.works) - {_TAKEOVER}:
+        with open_stage(say) as stage:
+            yield from _runs(plan, stage, [SYSTEMS[name](stage) for name in plan.systems])
+    if _TAKEOVER in plan.works and OURS in plan.systems:
+        yield from measure_takeovers(say, OURS, keys=plan.keys)
 
 
 def _runs(plan: Plan, stage: Stage, systems: Sequence[System]) -> Iterator[Run]:

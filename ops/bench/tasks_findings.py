@@ -12,6 +12,7 @@ from ops.bench.tasks_recovery import Memory, Recovery
 from ops.bench.tasks_restore import Restore
 from ops.bench.tasks_sibling import Sibling
 from ops.bench.tasks_systems import AT_LEAST_ONCE, EXACTLY_ONCE
+from ops.bench.tasks_takeover import Takeover
 from ops.bench.tasks_throughput import Throughput
 
 OURS = "ours"
@@ -19,7 +20,7 @@ OURS_BY_BATCH = "ours-batch"
 KAFKA_STREAMS = "kafka-streams"
 QUIX = "quix"
 
-Run = Throughput | Latency | Restore | Sibling | Recovery | Memory
+Run = Throughput | Latency | Restore | Sibling | Recovery | Memory | Takeover
 _AnyRun = TypeVar("_AnyRun", Throughput, Latency, Restore)
 
 # The least that we accept: how many times better than the peer, in rate or in time.
@@ -37,6 +38,7 @@ _LATENCY_LIMITS_MS = {
     (AT_LEAST_ONCE, "p99_ms"): 25.0,
 }
 _RECOVERY_MEDIAN_S, _RECOVERY_WORST_S = 3.0, 6.0
+_TAKEOVER_S = 10.0
 _MEMORY_GROWTH = 1.1
 _SIBLING_RATE_BAR, _SIBLING_GAP_S = 0.5, 0.5
 _TWO_WORKERS_RATE_BAR = 1.3
@@ -96,6 +98,7 @@ def findings(runs: Sequence[Run]) -> list[Finding]:
     sibling = [run for run in runs if isinstance(run, Sibling)]
     recovery = [run for run in runs if isinstance(run, Recovery)]
     memory = [run for run in runs if isinstance(run, Memory)]
+    takeovers = [run for run in runs if isinstance(run, Takeover)]
     return [
         *_throughput(throughput),
         *_two_workers(throughput),
@@ -104,6 +107,7 @@ def findings(runs: Sequence[Run]) -> list[Finding]:
         *_sibling(sibling),
         *_recovery(recovery),
         *_memory(memory),
+        *_takeovers(takeovers),
     ]
 
 
@@ -119,6 +123,13 @@ def _recovery(runs: Sequence[Recovery]) -> Iterator[Finding]:
     between = _Between("kill -9 of a container", "s", "the limit")
     yield from between.lower("median", [run.median_s for run in runs], [_RECOVERY_MEDIAN_S], 1.0)
     yield from between.lower("worst", [max(run.silent_s) for run in runs], [_RECOVERY_WORST_S], 1.0)
+
+
+def _takeovers(runs: Sequence[Takeover]) -> Iterator[Finding]:
+    for killed in dict.fromkeys(run.killed for run in runs):
+        silent_s = [run.silent_s for run in runs if run.killed == killed]
+        between = _Between("kill -9 on a Spark cluster", "s", "the limit")
+        yield from between.lower(killed, silent_s, [_TAKEOVER_S], 1.0)
 
 
 def _memory(runs: Sequence[Memory]) -> Iterator[Finding]:

@@ -76,10 +76,10 @@ def measure_recovery(stage: Stage, system: System, *, keys: int, kills: int) -> 
     silent_s = []
     try:
         wait_written(stage, output, keys * 3, running.is_alive, limit_s=time_limit_s(keys * 3))
-        with _trickle(stage, source, keys), _fleet(stage) as fleet:
+        with trickle(stage, source, keys), fleet_of(stage) as fleet:
             for _ in range(kills):
                 time.sleep(_PAUSE_S)
-                victim = _container(fleet, task.name)
+                victim = containers_of(fleet, task.name)[-1]
                 consumer = committed_consumer(stage)
                 os.kill(victim.pid, signal.SIGKILL)
                 killed = time.monotonic()
@@ -107,10 +107,10 @@ def measure_memory(stage: Stage, system: System, *, records: int, keys: int) -> 
     running = system.start(task)
     try:
         early = late = 0
-        with _fleet(stage) as fleet:
+        with fleet_of(stage) as fleet:
             deadline = time.monotonic() + time_limit_s(records)
             while time.monotonic() < deadline:
-                report = _container(fleet, task.name)
+                report = containers_of(fleet, task.name)[-1]
                 if report.records >= records // 5 and not early:
                     early = report.memory_bytes
                 late = report.memory_bytes
@@ -124,23 +124,24 @@ def measure_memory(stage: Stage, system: System, *, records: int, keys: int) -> 
     return Memory(system.name, EXACTLY_ONCE, records, early or 1, late, load.share())
 
 
-def _fleet(stage: Stage) -> contextlib.AbstractContextManager[FleetNodes]:
+def fleet_of(stage: Stage) -> contextlib.AbstractContextManager[FleetNodes]:
+    """What ZooKeeper has of the jobs on a stage."""
     return open_fleet(stage.stack.endpoints.zookeeper, stage.settings.name)
 
 
-def _container(fleet: FleetNodes, job: str) -> ContainerReport:
-    """The container of a job, once it has tasks."""
+def containers_of(fleet: FleetNodes, job: str) -> list[ContainerReport]:
+    """The containers of a job that have tasks, as soon as there are any."""
     deadline = time.monotonic() + _LIMIT_S
     while time.monotonic() < deadline:
         found = [one for one in fleet.job(job).reports() if one.tasks]
         if found:
-            return found[-1]
+            return found
         time.sleep(0.05)
     raise TimeoutError(f"{job} has no container")
 
 
 @contextlib.contextmanager
-def _trickle(stage: Stage, source: str, keys: int) -> Iterator[None]:
+def trickle(stage: Stage, source: str, keys: int) -> Iterator[None]:
     """Write records steadily for as long as the block lasts."""
     views = encode_views(stage.stack, source, random_users(_PER_S, keys))
     part = _PER_S // 20

@@ -108,9 +108,9 @@ class Stage:
 
 
 @contextlib.contextmanager
-def open_stage(say: Callable[[str], None]) -> Iterator[Stage]:
-    """A stage that lives as long as the block."""
-    with temporary_stack("bench", say) as settings:
+def open_stage(say: Callable[[str], None], lines: str = "") -> Iterator[Stage]:
+    """A stage that lives as long as the block; `lines` are for its stack.toml."""
+    with temporary_stack("bench", say, lines) as settings:
         scratch = settings.root / "jobs-under-test"
         scratch.mkdir()
         with Stack.connect(settings) as stack:

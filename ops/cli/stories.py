@@ -77,7 +77,7 @@ def bench_feeds(records: int, rounds: int, must_pass: bool, as_json: bool) -> No
             raise click.exceptions.Exit(1)
 
 
-_WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory")
+_WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory", "takeover")
 _SYSTEMS = ("ours", "ours-batch", "kafka-streams", "quix")
 _GUARANTEES = ("exactly-once", "at-least-once")
 

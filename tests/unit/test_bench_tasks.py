@@ -5,6 +5,7 @@ from __future__ import annotations
 from ops.bench.tasks_findings import findings
 from ops.bench.tasks_recovery import Memory, Recovery
 from ops.bench.tasks_sibling import Sibling, rate_per_s
+from ops.bench.tasks_takeover import Takeover
 from ops.chaos.flow import longest_silence_s
 from ops.cli import stories
 
@@ -53,6 +54,16 @@ def test_the_worst_kill_and_the_growth_have_limits() -> None:
     killed = Recovery("ours", "exactly-once", 100_000, (1.0, 2.0, 7.0), 0.0)
     grown = Memory("ours", "exactly-once", 5_000_000, 100 << 20, 120 << 20, 0.0)
     assert [one.passes for one in findings([killed, grown])] == [True, False, False]
+
+
+def test_each_kill_on_a_cluster_has_its_limit() -> None:
+    killed = {"executor": 3.0, "worker": 9.9, "runner": 11.0}
+    runs = [Takeover("ours", "exactly-once", what, silent, 0.0, True) for what, silent in killed.items()]
+    assert {one.name.rpartition(" ")[2]: one.passes for one in findings(runs)} == {
+        "executor": True,
+        "worker": True,
+        "runner": False,
+    }
 
 
 def test_the_command_knows_all_that_can_be_measured() -> None:
