@@ -196,7 +196,10 @@ class Overlay:
         if set(map(type, keys)) <= {self._key_type} and set(map(type, values)) <= {self._value_type}:
             changes = dict(zip(keys, values, strict=True))
             self._hot.update(changes)
-            self._dirty.update(changes)
+            if self._dirty:
+                self._dirty.update(changes)
+            else:
+                self._dirty = changes
         else:
             for key, value in zip(keys, values, strict=True):
                 self[key] = value

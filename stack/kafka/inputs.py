@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
+import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from stack.errors import NotFound
@@ -19,6 +21,8 @@ from stack.kafka.silence import LOOK_S, Silence, put_aside
 from stack.model.place import Place
 
 _ASK_S = 2.0
+# More changes of partition than these in one portion, and each record is looked at.
+_MOST_RUNS = 200
 
 
 @dataclass(slots=True)
@@ -186,21 +190,40 @@ class InputReader:
 
     def _portions(self, messages: list[Message]) -> list[Portion]:
         """The messages by partition; of partitions that are no longer read they are dropped."""
-        topics, numbers = list(map(Message.topic, messages)), list(map(Message.partition, messages))
-        places = set(zip(topics, numbers, strict=True))
-        whence = (
-            numbers if len({topic for topic, _ in places}) == 1 else list(zip(topics, numbers, strict=True))
-        )
         portions = []
-        for place in places:
+        for place, own in self._parted(messages):
             if place not in self._positions:
                 continue
-            wanted = place[1] if whence is numbers else place
-            own = messages if len(places) == 1 else list(compress(messages, map(wanted.__eq__, whence)))
             self._positions[place] = own[-1].offset() + 1
             self._silence.heard(place)
             portions.append(Portion(place, RawBatch(own), self._positions[place]))
         return portions
+
+    def _parted(self, messages: list[Message]) -> Iterable[tuple[Place, list[Message]]]:
+        """The messages of each partition, in order. They come in runs: an answer of the broker at a time."""
+        topics = {topic for topic, _ in self._positions}
+        if len(topics) == 1:
+            topic = topics.pop()
+            numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
+            cuts = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
+            # The consumer may still hold records of another topic that is no longer read.
+            runs = list(itertools.pairwise((0, *cuts, len(messages))))
+            told = {messages[at].topic() for start, end in runs[:_MOST_RUNS] for at in (start, end - 1)}
+            if len(runs) <= _MOST_RUNS and told == {topic}:
+                by_place: dict[Place, list[Message]] = {}
+                for start, end in runs:
+                    place = topic, int(numbers[start])
+                    run = messages[start:end]
+                    before = by_place.get(place)
+                    by_place[place] = run if before is None else before + run
+                return by_place.items()
+        return self._parted_one_by_one(messages)
+
+    @staticmethod
+    def _parted_one_by_one(messages: list[Message]) -> Iterable[tuple[Place, list[Message]]]:
+        """The same for messages of many topics or in no order."""
+        whence = list(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
+        return [(place, list(compress(messages, map(place.__eq__, whence)))) for place in set(whence)]
 
     def _without_events(self, messages: list[Message]) -> list[Message]:
         """Take partition ends and errors out of a batch."""

@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from operator import setitem
 from types import TracebackType
 from typing import Any
 
@@ -130,6 +133,8 @@ class LogWriter:
         partition: int = -1,
     ) -> None:
         """The same for keys and values that stand in two lists, with no look at single records."""
+        if len(keys) != len(values):
+            raise ValueError(f"{len(keys)} keys for {len(values)} values")
         for start in range(0, len(values), _PAIRS):
             part, own_keys = values[start : start + _PAIRS], keys[start : start + _PAIRS]
             sizes = list(map(len, filter(None, part)))
@@ -142,12 +147,12 @@ class LogWriter:
             pool, self._pairs = self._pairs, []
             pool.extend({} for _ in range(len(part) - len(pool)))
             pairs = pool[: len(part)]
-            for pair, pair["key"], pair["value"] in zip(pairs, own_keys, part, strict=True):  # noqa: B007
-                pass
+            _fill(pairs, "key", own_keys)
+            _fill(pairs, "value", part)
             self._queue(topic, pairs, partition, start)
             if largest <= _KEPT_BYTES:
                 self._pairs = pool
-            self._poll(0)
+        self._poll(0)
 
     def _queue(self, topic: str, chunk: list[WriteRecord], partition: int, start: int) -> None:
         with translated(f"writing to {topic}"):
@@ -314,6 +319,11 @@ class LogWriter:
                 self.flush()
         finally:
             self.close()
+
+
+def _fill(records: list[WriteRecord], name: str, values: Sequence[bytes | None]) -> None:
+    """Set one entry of many records, without a step of Python for each."""
+    deque(map(setitem, records, repeat(name), values), maxlen=0)
 
 
 def _size(record: WriteRecord) -> int:

@@ -89,7 +89,7 @@ class Container:
         self._written_at = self._kept_at = self._flushed_at = clock()
         self._looked_at = clock()
         self._lags: dict[TaskId, int | None] = {}
-        self._commits = 0
+        self._commits = self._handled_before = 0
         # For the watch: a loop that goes round is alive.
         self.turns = 0
         self._rates = (clock(), 0, 0.0)
@@ -341,14 +341,16 @@ class Container:
             self._hand_over()
             self._committer.lead(tasks)
         elif tasks:
+            self._handled_before = self.work.handled
             self._hand_over()
             self._committer.start(tasks)
         elif any(not task.announced for task in self._tasks.values()):
             self._uncommitted_since = self._clock()
 
     def _should_lead(self) -> bool:
-        """Whether outputs are waited for, and nothing of this commit was sent so far."""
-        return self._exactly_once and not self._behind and not self._committer.writer.in_transaction
+        """Whether a lead pays, and nothing of this commit was sent so far."""
+        records = self.work.handled - self._handled_before
+        return self._cadence.leads(self._behind, records) and not self._committer.writer.in_transaction
 
     def _is_due(self, task: Task) -> bool:
         """A task with changes, or one that is new here and has nothing to do."""
