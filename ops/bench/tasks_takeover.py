@@ -80,6 +80,8 @@ class _Kills:
         silent_s = {}
         try:
             wait_written(stage, output, self._keys, running.is_alive, limit_s=time_limit_s(self._keys))
+            # Later the time that the killed have used would count as somebody else's.
+            other_load = load.share()
             with trickle(stage, task.source, self._keys), fleet_of(stage) as fleet:
                 for killed, kill in (
                     ("executor", self._kill_executor),
@@ -99,9 +101,8 @@ class _Kills:
             running.stop()
         found = read_outputs(stage, output)
         right = found.counted == len(found.times_ms) == total
-        share = load.share()
         return [
-            Takeover(self._system.name, EXACTLY_ONCE, killed, silence_s, share, right)
+            Takeover(self._system.name, EXACTLY_ONCE, killed, silence_s, other_load, right)
             for killed, silence_s in silent_s.items()
         ]
 
@@ -129,11 +130,13 @@ class _Kills:
         os.kill(processes.find(self._stage.settings.data)["runner"].pid, signal.SIGKILL)
 
     def _await_outputs(self, flow: Flow) -> None:
-        """Wait until each partition has an output for everything that was written before now."""
-        source = self._stage.stack.topic_of(self._task.source)
-        wanted = sum(ends(self._stage, source).values())
+        """Wait until each partition has an output for everything that was written before now.
+
+        Views and counts have the same keys, and so the same place.
+        """
+        wanted = ends(self._stage, self._stage.stack.topic_of(self._task.source))
         deadline = time.monotonic() + _LIMIT_S
-        while sum(flow.counts.values()) < wanted:
+        while not flow.has_reached(wanted):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {_LIMIT_S:.0f} s some records have no output")
             time.sleep(0.02)
