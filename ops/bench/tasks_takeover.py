@@ -28,6 +28,7 @@ from ops.chaos.flow import Flow
 from ops.cluster import processes
 from ops.cluster.java import find_java
 from ops.cluster.standalone import Standalone, standalone
+from stack.model.plan import TaskState
 from stack.zookeeper.fleet import FleetNodes
 
 _WORKERS = 2
@@ -91,7 +92,7 @@ class _Kills:
                     time.sleep(_PAUSE_S)
                     stage.say(f"kill -9 of the {killed}")
                     begun = time.monotonic()
-                    kill(fleet)
+                    self._await_others(fleet, kill(fleet))
                     self._await_outputs(flow)
                     silent_s[killed] = flow.longest_silence_s(begun, time.monotonic())
             total = sum(ends(stage, stage.stack.topic_of(task.source)).values())
@@ -106,28 +107,52 @@ class _Kills:
             for killed, silence_s in silent_s.items()
         ]
 
-    def _executor(self, fleet: FleetNodes) -> psutil.Process:
-        """The JVM above a container."""
+    def _executor(self, fleet: FleetNodes) -> tuple[psutil.Process, set[int]]:
+        """The JVM above a container, and the containers below it."""
         pids = {one.pid for one in containers_of(fleet, self._task.name)}
         for executor in self._spark.executors():
-            if pids & {child.pid for child in executor.children(recursive=True)}:
-                return executor
+            own = pids & {child.pid for child in executor.children(recursive=True)}
+            if own:
+                return executor, own
         raise TimeoutError(f"no executor has a container of {self._task.name}")
 
-    def _kill_executor(self, fleet: FleetNodes) -> None:
-        self._executor(fleet).kill()
+    def _kill_executor(self, fleet: FleetNodes) -> set[int]:
+        executor, own = self._executor(fleet)
+        executor.kill()
+        return own
 
-    def _kill_worker(self, fleet: FleetNodes) -> None:
+    def _kill_worker(self, fleet: FleetNodes) -> set[int]:
         """Its executor notices and goes, too; another worker takes its place."""
-        above = self._executor(fleet).ppid()
+        executor, own = self._executor(fleet)
+        above = executor.ppid()
         name, worker = next((name, one) for name, one in self._spark.processes.items() if one.pid == above)
         worker.kill()
         worker.wait()
         self._spark.start_worker(int(name.removeprefix("worker-")))
+        return own
 
-    def _kill_runner(self, _fleet: FleetNodes) -> None:
+    def _kill_runner(self, fleet: FleetNodes) -> set[int]:
         """The supervisor of the stack starts it again."""
+        own = {one.pid for one in containers_of(fleet, self._task.name)}
         os.kill(processes.find(self._stage.settings.data)["runner"].pid, signal.SIGKILL)
+        return own
+
+    def _await_others(self, fleet: FleetNodes, killed: set[int]) -> None:
+        """Wait until others have all tasks: containers below what was killed may work on for a moment."""
+        deadline = time.monotonic() + _LIMIT_S
+        while time.monotonic() < deadline:
+            reports = fleet.job(self._task.name).reports()
+            running = [
+                task
+                for one in reports
+                if one.pid not in killed
+                for task, told in one.tasks.items()
+                if told.state is TaskState.RUNNING
+            ]
+            if len(set(running)) == PARTITIONS:
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"after {_LIMIT_S:.0f} s not all tasks run again")
 
     def _await_outputs(self, flow: Flow) -> None:
         """Wait until each partition has an output for everything that was written before now.
