@@ -244,6 +244,11 @@ class Overlay:
         return len(self._dirty)
 
     @property
+    def is_taken(self) -> bool:
+        """Whether something was taken that is neither settled nor dropped."""
+        return bool(self._in_flight)
+
+    @property
     def is_clean(self) -> bool:
         """Whether everything is committed."""
         return not self._dirty and not self._in_flight

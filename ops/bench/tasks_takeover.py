@@ -11,12 +11,13 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from ops.bench.figures import rounded
 from ops.bench.tasks_load import fill_random
 from ops.bench.tasks_ours import BY_RECORD, Ours
 from ops.bench.tasks_outputs import ends, read_outputs, wait_written
@@ -48,7 +49,7 @@ class Takeover:
     right: bool
 
     def as_json(self) -> dict[str, Any]:
-        return {"figure": "takeover", **asdict(self), "silent_s": round(self.silent_s, 2)}
+        return {"figure": "takeover", **rounded(self, 2)}
 
 
 def measure_takeovers(say: Callable[[str], None], name: str, *, keys: int) -> Iterator[Takeover]:

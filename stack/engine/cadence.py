@@ -7,8 +7,8 @@ from dataclasses import dataclass
 # After a commit Kafka writes its markers. Whoever begins the next one before they are written is sent away
 # for 20 ms by the coordinator: better rest for a while, in proportion to what a commit takes here.
 _REST_SHARE, _LONGEST_REST_S = 0.5, 0.006
-# Records seldom come alone.
-_GATHER_S = 0.003
+# Records seldom come alone: the first one waits so long for others.
+_COMPANY_S = 0.003
 # A lead, as `runtime/commit` has it, pays if records come while it is on its way.
 _LEAD_RECORDS = 3
 
@@ -28,7 +28,7 @@ class Cadence:
         if behind or not self.eager:
             return since + self.max_ms / 1000
         rested = finished + min(_LONGEST_REST_S, took_s * _REST_SHARE)
-        return max(since + _GATHER_S, finished - took_s + self.min_ms / 1000, rested)
+        return max(since + _COMPANY_S, finished - took_s + self.min_ms / 1000, rested)
 
     def leads(self, behind: bool, records: int) -> bool:
         """Whether a commit has a lead, after so many records since the last one."""

@@ -56,6 +56,7 @@ WRITER_SETTINGS: Mapping[str, Any] = {
     # Ours is the tighter bound: this one must never be hit (see the module's first lines).
     "queue.buffering.max.kbytes": _LIBRDKAFKA_QUEUE_KBYTES,
     "message.max.bytes": MAX_RECORD_BYTES,
+    # A call into Python for every record that went well would cost as much as writing it.
     "delivery.report.only.error": True,
     "request.timeout.ms": 10_000,
     "allow.auto.create.topics": False,
@@ -83,8 +84,6 @@ class LogWriter:
         }
         if transactional_id is None:
             own["on_delivery"] = self._on_delivery
-            # A call into Python for every record that went well would cost as much as writing it.
-            own["delivery.report.only.error"] = True
         else:
             # A commit fails if any record did. And the client raises a fatal error (fenced) out of `flush`,
             # but goes on to call delivery callbacks with that exception set, which ends in a SystemError.

@@ -28,7 +28,6 @@ from stack.kafka.transactions import TransactionWriter
 from stack.kafka.writer import MAX_VALUE_BYTES, LogWriter
 from stack.model.checkpoint import checkpoint_key, checkpoint_to_bytes
 from stack.model.place import Place
-from stack.model.plan import TaskId
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
 from stack.runtime.parts import Parts
 from stack.runtime.task import Task
@@ -44,7 +43,7 @@ class Edge:
 
     task: Task
     positions: dict[Place, int]
-    changed: list[str] = field(default_factory=list)
+    changed: list[str]
     store_ends: dict[str, int] = field(default_factory=dict)
 
 
@@ -70,7 +69,6 @@ class Committer:
         self._pool = ThreadPoolExecutor(1, "commit")
         self._edges: list[Edge] = []
         self._future: Future[None] | None = None
-        self._led: dict[TaskId, list[str]] = {}
         self.leads = False
         self._started = 0.0
         self._output_places = [place for places in parts.output_places.values() for place in places]
@@ -118,8 +116,7 @@ class Committer:
         """Step 0: send the deltas so far, with the outputs that were handed over. `finish` must follow."""
         self._begin()
         for task in tasks:
-            changed = self._led.setdefault(task.id, [])
-            changed.extend(name for name in self._write_deltas(task) if name not in changed)
+            self._write_deltas(task)
         self.leads = True
         self._future = self._pool.submit(self.writer.deliver_or_abort)
 
@@ -134,9 +131,9 @@ class Committer:
         """
         self._begin()
         self._mirrors = last or self.mirror_is_due
-        self._edges = [Edge(task, dict(task.positions), self._led.pop(task.id, [])) for task in tasks]
-        for edge in self._edges:
-            edge.changed += [name for name in self._write_deltas(edge.task) if name not in edge.changed]
+        for task in tasks:
+            self._write_deltas(task)
+        self._edges = [Edge(task, dict(task.positions), task.changed_stores) for task in tasks]
         self.holds_outputs = True
         self._future = self._pool.submit(self._carry_out, self._clock_ms())
 
@@ -168,22 +165,14 @@ class Committer:
         """Let go of the thread."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def forget(self) -> None:
-        """After an abort: nothing was sent ahead."""
-        self._led.clear()
-
-    def _write_deltas(self, task: Task) -> list[str]:
-        """Write what has changed; returns the names of the stores."""
-        changed = []
+    def _write_deltas(self, task: Task) -> None:
         for name, overlay in task.overlays.items():
             if not overlay.dirty_count:
                 continue
             deltas = overlay.take()
-            changed.append(name)
             self._refuse_large(name, deltas.keys, deltas.values)
             topic = self._parts.stores[name].topic.name
             self.writer.write_pairs(topic, deltas.keys, deltas.values, task.id.partition)
-        return changed
 
     @staticmethod
     def _refuse_large(store: str, keys: list[bytes], values: list[bytes | None]) -> None:
@@ -214,8 +203,8 @@ class Committer:
 
     def _mirror(self) -> None:
         """Store the group's offsets, for whoever looks at it, if they are due."""
-        offsets = {**self._unmirrored, **self._group_offsets()}
-        if self._mirrors and offsets:
+        offsets = {**self._unmirrored, **self._group_offsets()} if self._mirrors else {}
+        if offsets:
             self.writer.send_offsets(offsets, self._reader.group_metadata)
 
     def _note_mirrored(self) -> None:

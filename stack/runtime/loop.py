@@ -394,7 +394,6 @@ class Container:
         """Take up at the last commit again: state, outputs and inputs."""
         self.work.drop()
         self.parts.outputs.drop()
-        self._committer.forget()
         for task in self._tasks.values():
             task.drop()
         self._intake.go_back()

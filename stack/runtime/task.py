@@ -46,6 +46,11 @@ class Task:
         return self.positions != self.committed or not all(one.is_clean for one in self.overlays.values())
 
     @property
+    def changed_stores(self) -> list[str]:
+        """The stores with deltas in the commit that is being made."""
+        return [name for name, one in self.overlays.items() if one.is_taken]
+
+    @property
     def pending(self) -> int:
         """How many committed keys wait to be written to RocksDB."""
         return sum(one.pending_count for one in self.overlays.values())
