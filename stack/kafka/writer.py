@@ -96,6 +96,7 @@ class LogWriter:
         self._failure: FeedstackError | None = None
         self._failed = 0
         self._given_up = False
+        self._closed = False
         self._reached = False
         self._pairs: list[WriteRecord] = []
 
@@ -301,7 +302,13 @@ class LogWriter:
                 raise translate(error.args[0], "aborting a transaction") from error
 
     def close(self) -> None:
-        """Write what is queued and release the connection. Does not raise: `flush` is there to know."""
+        """Write what is queued and release the connection; a second time does nothing.
+
+        Does not raise: `flush` is there to know.
+        """
+        if self._closed:
+            return
+        self._closed = True
         with contextlib.suppress(KafkaException, SystemError):
             if self._given_up:  # the caller knows and has waited once: what is left is not waited for again
                 self._producer.purge()

@@ -20,7 +20,7 @@ from stack.runtime.loop import Container, fencing_writer
 from stack.runtime.membership import Membership, Orphaned
 from stack.runtime.parts import gather
 from stack.runtime.watch import Watch
-from stack.runtime.work import OverMemory, OverTime, RecordFault
+from stack.runtime.work import RecordFault, Verdict
 from stack.tasks.load import load_job
 from stack.zookeeper.fleet import FleetSession
 
@@ -36,7 +36,7 @@ def run_container(launch: Launch) -> Ending:
             ending = _run(launch)
             logs.tell(ending)
             return ending
-    except Exception as error:
+    except (Exception, Verdict) as error:
         return _ending(error)
 
 
@@ -63,7 +63,7 @@ def _run(launch: Launch) -> Ending:
                     watch.close()
                     membership.leave()
                     _close_unused(first)
-    except Exception as error:
+    except (Exception, Verdict) as error:
         return _ending(error)
 
 
@@ -73,7 +73,7 @@ def _close_unused(first: Future[TransactionWriter]) -> None:
         first.result().close()
 
 
-def _ending(error: Exception) -> Ending:
+def _ending(error: Exception | Verdict) -> Ending:
     """What an error means for the job."""
     if isinstance(error, RecordFault):
         return error.ending
@@ -81,7 +81,7 @@ def _ending(error: Exception) -> Ending:
         return Ending(Reason.FENCED, error.message, error.hint)
     if isinstance(error, Orphaned):
         return Ending(Reason.ORPHANED, str(error))
-    if isinstance(error, OverTime | OverMemory):
+    if isinstance(error, Verdict):
         hint = "Raise the limit in job.toml, or find what takes so much."
         return Ending(Reason.FAILED, f"the container {error}", hint, retry=False)
     if isinstance(error, FeedstackError):

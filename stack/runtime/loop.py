@@ -472,22 +472,24 @@ class Container:
         )
 
     def _let_go(self) -> None:
-        """Release everything; what is not committed is dropped."""
+        """Release everything; what is not committed is dropped. What cannot be released is only told:
+        the reason for the end is what counts.
+        """
+        steps: list[Callable[[], object]] = [opening.abandon for opening in self._openings.values()]
+        steps += [task.close for task in self._tasks.values()]
+        steps.append(self._reader.close)
+        if self._plain is not None:
+            steps.insert(0, self._plain.close)
         committer = getattr(self, "_committer", None)
         if committer is not None:
+            steps[:0] = [committer.writer.abort_all, committer.writer.close, committer.close]
+        for step in steps:
             try:
-                committer.writer.abort_all()
+                step()
             except (LostOwnership, Unavailable, Aborted) as error:
                 log.info("the open transaction is left to Kafka: %s", error.message)
-            committer.writer.close()
-            committer.close()
-        if self._plain is not None:
-            self._plain.close()
-        for opening in self._openings.values():
-            opening.abandon()
-        for task in self._tasks.values():
-            task.close()
-        self._reader.close()
+            except Exception:
+                log.exception("something could not be released")
 
 
 def fencing_writer(launch: Launch, access: KafkaAccess) -> TransactionWriter:

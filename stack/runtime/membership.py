@@ -39,7 +39,7 @@ class Membership:
         self._thread: threading.Thread | None = None
         self.memory_bytes = 0
         # Set by the watch: what ends the container from outside its loop.
-        self.verdict: Exception | None = None
+        self.verdict: BaseException | None = None
         fleet.watch_runner(launch.runner, self._runner_gone.set)
 
     def confirm(self) -> None:

@@ -16,7 +16,7 @@ import psutil
 
 from stack.model.job import JobSettings
 from stack.runtime.membership import Membership
-from stack.runtime.work import OverMemory, OverTime, Work
+from stack.runtime.work import OverMemory, OverTime, Verdict, Work
 
 log = logging.getLogger("feedstack.container")
 _TICK_S = 0.25
@@ -72,7 +72,7 @@ class Watch:
         self._work: Work | None = None
         self._turns: Callable[[], int] | None = None
         self._is_main = threading.current_thread() is threading.main_thread()
-        self._verdict: Exception | None = None
+        self._verdict: Verdict | None = None
         self._previous = signal.signal(_SIGNAL, self._interrupt) if self._is_main else None
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
@@ -136,13 +136,14 @@ class Watch:
             sizes = f"{used >> 20:,} MiB; its limit is {limit >> 20:,} MiB"
             self._pronounce(OverMemory(f"has made the container grow to {sizes}"))
 
-    def _pronounce(self, verdict: Exception) -> None:
+    def _pronounce(self, verdict: Verdict) -> None:
         """End the handler at hand, or the loop; the process if neither can be reached."""
         self._verdict = self._membership.verdict = verdict
         deadline = self._clock() + _GRACE_S
         while self._clock() < deadline:
-            if self._is_main:
-                os.kill(os.getpid(), _SIGNAL)
+            if self._is_main and self._at() is not None:
+                # Only user code is interrupted: a library in the middle of its work may not bear it.
+                signal.pthread_kill(threading.main_thread().ident or 0, _SIGNAL)
             if self._stop.wait(_TICK_S):
                 return
         log.error("the container %s and cannot be interrupted: its process ends", verdict)

@@ -31,11 +31,17 @@ class RecordFault(Exception):
         self.ending = ending
 
 
-class OverTime(Exception):
+class Verdict(BaseException):
+    """Raised into user code that has passed a limit. Not an Exception: nobody on its way is to catch it,
+    neither user code nor the engine, which would take it for a fault of what it was doing.
+    """
+
+
+class OverTime(Verdict):
     """Raised into user code that keeps a record for too long."""
 
 
-class OverMemory(Exception):
+class OverMemory(Verdict):
     """Raised into user code of a container that has grown past its limit."""
 
 
@@ -133,15 +139,15 @@ class Work:
         except BadPlace as fault:
             raise self._undecodable(run, fault) from None
 
-    @staticmethod
-    def _run_records(run: Run, end: int) -> None:
+    def _run_records(self, run: Run, end: int) -> None:
         context, function = run.task.context, run.part.handler.function
         try:
             for context.index, value in enumerate(run.values[run.at : end], run.at):
                 function(value, context)
         except Refused:
             raise
-        except Exception as error:
+        except (Exception, Verdict) as error:
+            self.current = None
             raise _failed(run, context.index, error) from error
         run.at = end
 
@@ -160,7 +166,8 @@ class Work:
             handler.function(batch, context)
         except Refused:
             raise
-        except Exception as error:
+        except (Exception, Verdict) as error:
+            self.current = None
             raise _failed(run, first, error) from error
         run.at = end
 
@@ -191,7 +198,7 @@ class Work:
         )
 
 
-def _failed(run: Run, index: int, error: Exception) -> RecordFault:
+def _failed(run: Run, index: int, error: Exception | Verdict) -> RecordFault:
     """What user code raised, with the record and the line."""
     place = run.records.place(index)
     said = traceback.format_exception_only(error)[-1].strip()
@@ -200,7 +207,7 @@ def _failed(run: Run, index: int, error: Exception) -> RecordFault:
     where = _line_of(error)
     detail = "".join(traceback.format_exception(error))[-8_000:]
     hint = error.hint if isinstance(error, FeedstackError) and error.hint else ""
-    if isinstance(error, OverTime | OverMemory):
+    if isinstance(error, Verdict):
         name = run.part.handler.name
         return RecordFault(
             Ending(Reason.FAILED, f"{place}: {name} {error}{where}", hint, place, retry=False, detail=detail)

@@ -288,6 +288,7 @@ def test_records_that_cannot_be_delivered_are_an_error() -> None:
     with pytest.raises(NotDelivered):
         writer.flush()
     writer.close()
+    writer.close()
 
 
 def test_writing_to_a_topic_that_is_gone_is_an_error(filled: Stack) -> None:
