@@ -20,6 +20,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from stack.errors import BadRecord, FeedstackError, NotDelivered
+from stack.kafka.bulk import Packed, bulk_of
 from stack.kafka.config import KafkaAccess, make_client
 from stack.kafka.errors import translate, translated
 
@@ -99,6 +100,8 @@ class LogWriter:
         self._closed = False
         self._reached = False
         self._pairs: list[WriteRecord] = []
+        # Without delivery reports: where a commit tells whether all records arrived.
+        self._bulk = None if transactional_id is None else bulk_of(self._producer)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
@@ -137,22 +140,29 @@ class LogWriter:
             raise ValueError(f"{len(keys)} keys for {len(values)} values")
         for start in range(0, len(values), _PAIRS):
             part, own_keys = values[start : start + _PAIRS], keys[start : start + _PAIRS]
-            sizes = list(map(len, filter(None, part)))
-            largest = max(sizes, default=0) + _RECORD_OVERHEAD_BYTES
+            packed = Packed.of(part)
+            largest = int(packed.sizes.max()) + _RECORD_OVERHEAD_BYTES
             if largest > MAX_RECORD_BYTES:
-                index = next(i for i, one in enumerate(part) if one and len(one) == max(sizes))
-                raise _too_large(topic, start + index, largest)
-            self._make_room(len(part), sum(sizes) + _RECORD_OVERHEAD_BYTES * len(part))
-            # The same dicts again and again: new ones would cost a third of the whole call.
-            pool, self._pairs = self._pairs, []
-            pool.extend({} for _ in range(len(part) - len(pool)))
-            pairs = pool[: len(part)]
-            _fill(pairs, "key", own_keys)
-            _fill(pairs, "value", part)
-            self._queue(topic, pairs, partition, start)
-            if largest <= _KEPT_BYTES:
-                self._pairs = pool
+                raise _too_large(topic, start + int(packed.sizes.argmax()), largest)
+            self._make_room(len(part), len(packed.data) + _RECORD_OVERHEAD_BYTES * len(part))
+            if self._bulk is not None:
+                fault = self._bulk.put(topic, Packed.of(own_keys), packed, partition)
+                if fault is not None:
+                    raise _not_queued(topic, start + fault[0], fault[1])
+            else:
+                self._queue(topic, self._as_dicts(own_keys, part), partition, start)
+                if largest > _KEPT_BYTES:
+                    self._pairs.clear()
         self._poll(0)
+
+    def _as_dicts(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> list[WriteRecord]:
+        """The same dicts again and again: new ones would cost a third of the whole call."""
+        pool = self._pairs
+        pool.extend({} for _ in range(len(values) - len(pool)))
+        pairs = pool[: len(values)]
+        _fill(pairs, "key", keys)
+        _fill(pairs, "value", values)
+        return pairs
 
     def _queue(self, topic: str, chunk: list[WriteRecord], partition: int, start: int) -> None:
         with translated(f"writing to {topic}"):
@@ -210,15 +220,11 @@ class LogWriter:
         self._queued_bytes += size_bytes
 
     def _raise_marked(self, topic: str, chunk: Sequence[WriteRecord], start: int) -> None:
+        self._pairs = []
         for index, record in enumerate(chunk):
             mark = record.get("_error")
             if mark is not None:
-                doing = f"writing record {start + index + 1} of the batch to {topic}"
-                raise (
-                    translate(mark, doing)
-                    if isinstance(mark, KafkaError)
-                    else NotDelivered(f"{doing}: {mark}")
-                )
+                raise _not_queued(topic, start + index, mark)
         raise NotDelivered(f"writing to {topic}: the client queued fewer records than it was given")
 
     def _raise_failure(self) -> None:
@@ -325,6 +331,11 @@ class LogWriter:
                 self.flush()
         finally:
             self.close()
+
+
+def _not_queued(topic: str, index: int, reason: object) -> FeedstackError:
+    doing = f"writing record {index + 1} of the batch to {topic}"
+    return translate(reason, doing) if isinstance(reason, KafkaError) else NotDelivered(f"{doing}: {reason}")
 
 
 def _fill(records: list[WriteRecord], name: str, values: Sequence[bytes | None]) -> None:

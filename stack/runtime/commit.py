@@ -35,6 +35,8 @@ from stack.runtime.task import Task
 # The group's offsets are a mirror for tools that look at it. Nobody works with them, and to store them takes
 # a fifth of a short commit: they follow within this time.
 _MIRROR_S = 1.0
+# After an abort everything that the thread waits for is over soon.
+_LAST_WAIT_S = 10.0
 
 
 @dataclass(slots=True)
@@ -162,8 +164,14 @@ class Committer:
         return [edge.task for edge in self._edges]
 
     def close(self) -> None:
-        """Let go of the thread."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """End what is under way, and let go of the writer: never while its thread still writes."""
+        try:
+            self.writer.abort_all()
+        finally:
+            if self._future is not None:
+                wait([self._future], _LAST_WAIT_S)
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self.writer.close()
 
     def _write_deltas(self, task: Task) -> None:
         for name, overlay in task.overlays.items():

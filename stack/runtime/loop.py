@@ -482,7 +482,7 @@ class Container:
             steps.insert(0, self._plain.close)
         committer = getattr(self, "_committer", None)
         if committer is not None:
-            steps[:0] = [committer.writer.abort_all, committer.writer.close, committer.close]
+            steps.insert(0, committer.close)
         for step in steps:
             try:
                 step()
