@@ -5,19 +5,20 @@ Layers, the newest first; a read takes the first that knows the key:
     dirty      changed since the last commit was begun
     in flight  changed before that, its commit is under way
     cache      read or written lately: two generations, so that what is not used falls out
-    pending    committed, but not yet written to RocksDB (by encoded key)
+    settled    committed, but not yet written to RocksDB
+    pending    the same, encoded already
     backing    RocksDB
 
 A commit takes `dirty` (`take`), at once or in portions, writes its deltas, and then either `settle`s it or
-`drop`s everything that is not committed. `pending` is written in larger portions than commits have: a key
-that changes in every commit costs one write in many commits. A crash loses it, and the changelog brings it
-back.
+`drop`s everything that is not committed. What is settled is written in larger portions than commits have: a
+key that changes in every commit is encoded and written once for many of them. A crash loses it, and the
+changelog brings it back.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +26,11 @@ import pyarrow as pa
 
 from changelog.columns import texts
 from stack.errors import BadRecord
+from stack.model.coding import StoreCodec
+from stack.model.packed import Packed, pack
+
+# What has the right type may still have no bytes.
+_NO_BYTES = (ValueError, OverflowError, struct.error)
 
 
 class Absent:
@@ -37,25 +43,6 @@ class Absent:
 
 
 ABSENT = Absent()
-
-
-@dataclass(frozen=True, slots=True)
-class StoreCodec:
-    """How keys and values of a store become bytes and come back.
-
-    `fit_key` and `fit_value` turn what user code gave into what is kept, or raise BadRecord; exact instances
-    of `key_type` and `value_type` need no fitting. Without a `value_type` values are kept as bytes, since
-    user code could change them after they were handed over.
-    """
-
-    key_type: type
-    encode_key: Callable[[Any], bytes]
-    decode_key: Callable[[bytes], Any]
-    fit_key: Callable[[Any], Any]
-    value_type: type | None
-    encode_value: Callable[[Any], bytes]
-    decode_value: Callable[[bytes], Any]
-    fit_value: Callable[[Any], Any]
 
 
 class Backing(Protocol):
@@ -76,8 +63,8 @@ class Backing(Protocol):
 class Deltas:
     """The changes of one commit, encoded: a value of None deletes its key."""
 
-    keys: list[bytes]
-    values: list[bytes | None]
+    keys: Packed
+    values: Packed
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -89,23 +76,25 @@ class Overlay:
     def __init__(self, name: str, codec: StoreCodec, backing: Backing, max_cached: int = 100_000) -> None:
         self.name = name
         self._codec = codec
+        self._keys, self._values = codec.keys, codec.values
         self._backing = backing
         self._max_cached = max(1_000, max_cached // 2)
-        self._key_type = codec.key_type
-        self._value_type = codec.value_type
+        self._key_type = codec.keys.kind
+        self._value_type = codec.values.kind
         self._hot: dict[Any, Any] = {}
         self._cold: dict[Any, Any] = {}
         self._dirty: dict[Any, Any] = {}
         self._in_flight: dict[Any, Any] = {}
-        self._in_flight_deltas: list[Deltas] = []
+        self._settled: dict[Any, Any] = {}
         self._pending: dict[bytes, bytes | None] = {}
         self._has_deletions = False
         self._last_keys: tuple[Any, Sequence[Any]] = (None, ())
         # Values that cannot change may be kept as they are; others only as bytes.
-        plain = codec.value_type is not None
-        self._pack: Callable[[Any], bytes] = codec.encode_value if plain else _same
-        self._unpack: Callable[[bytes], Any] = codec.decode_value if plain else _same
-        self._decode: Callable[[Any], Any] | None = None if plain else codec.decode_value
+        plain = codec.values.kind is not None
+        self._encode: Callable[[Any], bytes] = codec.values.encode if plain else _same
+        self._encode_all: Callable[[Collection[Any]], Packed] = codec.values.encode_all if plain else pack
+        self._unpack: Callable[[bytes], Any] = codec.values.decode if plain else _same
+        self._decode: Callable[[Any], Any] | None = None if plain else codec.values.decode
 
     # For user code: like a dict, in key order where it iterates.
 
@@ -144,7 +133,7 @@ class Overlay:
     def delete(self, key: Any) -> None:
         """Remove a key; nothing happens if it is not there."""
         if type(key) is not self._key_type:
-            key = self._codec.fit_key(key)
+            key = self._keys.fit(key)
         self._has_deletions = True
         self._hot[key] = ABSENT
         self._dirty[key] = ABSENT
@@ -206,19 +195,19 @@ class Overlay:
 
     def scan(self, start: Any = None, end: Any = None, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Keys and values from `start` up to but not including `end`, in key order, as of now."""
-        encode = self._codec.encode_key
-        first = None if start is None else encode(self._codec.fit_key(start))
-        last = None if end is None else encode(self._codec.fit_key(end))
+        keys = self._keys
+        first = None if start is None else keys.encode(keys.fit(start))
+        last = None if end is None else keys.encode(keys.fit(end))
         return self._scan_raw(first, last, reverse)
 
     def prefix(self, start: str | bytes, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Keys that begin with `start`, and their values, in key order."""
         if self._key_type not in (str, bytes):
             raise BadRecord(
-                f"store {self.name!r}: keys of type {self._key_type.__name__} have no prefix",
+                f"store {self.name!r}: keys of type {_name_of(self._key_type)} have no prefix",
                 hint="Use scan(start, end).",
             )
-        first = self._codec.encode_key(self._codec.fit_key(start))
+        first = self._keys.encode(self._keys.fit(start))
         return self._scan_raw(first, _after_prefix(first), reverse)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
@@ -255,30 +244,29 @@ class Overlay:
 
     @property
     def pending_count(self) -> int:
-        """How many keys are committed but not yet in RocksDB."""
-        return len(self._pending)
+        """How many keys are committed but not yet in RocksDB; one that changes often may count twice."""
+        return len(self._settled) + len(self._pending)
 
     def take(self) -> Deltas:
         """Everything changed since the last time, encoded. `settle` or `drop` must follow."""
         taken, self._dirty = self._dirty, {}
         self._in_flight = {**self._in_flight, **taken} if self._in_flight else taken
         try:
-            keys = list(map(self._codec.encode_key, taken))
-            values = self._packed(taken.values())
-        except (ValueError, struct.error) as error:
+            deltas = Deltas(self._keys.encode_all(taken), self._packed(taken.values()))
+        except _NO_BYTES as error:
             raise self._unencodable(taken) from error
         self._has_deletions = False
-        self._in_flight_deltas.append(Deltas(keys, values))
         if len(self._hot) > self._max_cached:
             self._cold, self._hot = self._hot, {}
-        return self._in_flight_deltas[-1]
+        return deltas
 
     def settle(self) -> None:
         """The commit that was begun is done."""
-        for deltas in self._in_flight_deltas:
-            self._pending.update(zip(deltas.keys, deltas.values, strict=True))
+        if self._settled:
+            self._settled.update(self._in_flight)
+        else:
+            self._settled = self._in_flight
         self._in_flight = {}
-        self._in_flight_deltas = []
 
     def drop(self) -> None:
         """Forget everything that is not committed."""
@@ -287,10 +275,10 @@ class Overlay:
                 self._hot.pop(key, None)
                 self._cold.pop(key, None)
         self._dirty, self._in_flight, self._has_deletions = {}, {}, False
-        self._in_flight_deltas = []
 
     def write_pending(self, position: int, time_ms: int) -> None:
         """Write what is committed to RocksDB, with the changelog position that it stands for."""
+        self._encode_settled()
         if self._pending:
             self._backing.apply(self._pending, position, time_ms)
             self._pending = {}
@@ -308,24 +296,30 @@ class Overlay:
     def _fit(self, key: Any, value: Any) -> tuple[Any, Any]:
         """Key and value as they are kept, or BadRecord."""
         if type(key) is not self._key_type:
-            key = self._codec.fit_key(key)
-        value = self._codec.fit_value(value)
-        return key, value if self._decode is None else self._codec.encode_value(value)
+            key = self._keys.fit(key)
+        value = self._values.fit(value)
+        return key, value if self._decode is None else self._values.encode(value)
 
-    def _packed(self, held: Iterable[Any]) -> list[bytes | None]:
-        pack = self._pack
+    def _packed(self, held: Collection[Any]) -> Packed:
         if self._has_deletions:
-            return [None if one is ABSENT else pack(one) for one in held]
-        return list(map(pack, held))
+            return pack([None if one is ABSENT else self._encode(one) for one in held])
+        return self._encode_all(held)
+
+    def _encode_settled(self) -> None:
+        """Bring what is committed into the form in which RocksDB takes it."""
+        settled, self._settled = self._settled, {}
+        encode_key, encode = self._keys.encode, self._encode
+        for key, held in settled.items():
+            self._pending[encode_key(key)] = None if held is ABSENT else encode(held)
 
     def _unencodable(self, taken: Mapping[Any, Any]) -> BadRecord:
         """The first key or value that has no bytes, as an error."""
         for key, held in taken.items():
-            for what, encode, one in (("key", self._codec.encode_key, key), ("value", self._pack, held)):
+            for what, encode, one in (("key", self._keys.encode, key), ("value", self._encode, held)):
                 try:
                     if one is not ABSENT:
                         encode(one)
-                except (ValueError, struct.error) as error:
+                except _NO_BYTES as error:
                     shown = repr(one)[:60]
                     return BadRecord(
                         f"store {self.name!r}: the {what} {shown} cannot be kept: {error}",
@@ -337,7 +331,7 @@ class Overlay:
         """What the layers behind the cache hold for a key; it is in the cache then."""
         held = self._known(key)
         if held is None:
-            raw_key = self._codec.encode_key(self._codec.fit_key(key))
+            raw_key = self._keys.encode(self._keys.fit(key))
             raw = self._pending.get(raw_key, ABSENT)
             if raw is ABSENT:
                 raw = self._backing.get(raw_key)
@@ -346,7 +340,7 @@ class Overlay:
         return held
 
     def _known(self, key: Any) -> Any:
-        for layer in (self._dirty, self._in_flight, self._cold):
+        for layer in (self._dirty, self._in_flight, self._settled, self._cold):
             held = layer.get(key)
             if held is not None:
                 return held
@@ -361,7 +355,7 @@ class Overlay:
             if held is not None:
                 self._remember(key, held)
                 continue
-            raw_key = self._codec.encode_key(self._codec.fit_key(key))
+            raw_key = self._keys.encode(self._keys.fit(key))
             raw = self._pending.get(raw_key, ABSENT)
             if raw is ABSENT:
                 asked.append(key)
@@ -380,17 +374,18 @@ class Overlay:
     def _scan_raw(self, start: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[Any, Any]]:
         changed = self._changed_within(start, end)
         order = sorted(changed, reverse=reverse)
-        decode_key, decode_value = self._codec.decode_key, self._codec.decode_value
+        decode_key, decode_value = self._keys.decode, self._values.decode
         for key, value in _merge(self._backing.scan(start, end, reverse), order, changed, reverse):
             yield decode_key(key), decode_value(value)
 
     def _changed_within(self, start: bytes | None, end: bytes | None) -> dict[bytes, bytes | None]:
         """Everything that RocksDB does not have yet, by encoded key."""
-        encode, pack = self._codec.encode_key, self._pack
+        self._encode_settled()
+        encode_key, encode = self._keys.encode, self._encode
         changed = dict(self._pending)
         for layer in (self._in_flight, self._dirty):
             for key, held in layer.items():
-                changed[encode(key)] = None if held is ABSENT else pack(held)
+                changed[encode_key(key)] = None if held is ABSENT else encode(held)
         return {
             key: value
             for key, value in changed.items()
@@ -426,6 +421,10 @@ def _after_prefix(prefix: bytes) -> bytes | None:
     """The first key behind all that begin with `prefix`; None if there is none."""
     cut = prefix.rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else None
+
+
+def _name_of(kind: type | None) -> str:
+    return "anything" if kind is None else kind.__name__
 
 
 def _same(value: Any) -> Any:

@@ -54,10 +54,9 @@ def double_output() -> None:
 
     def sending(self: Any, writer: Any) -> int:
         nonlocal doubled
-        if self._ready_values and not doubled:
+        if len(self._ready) and not doubled:
             doubled = True
-            self._ready_keys.append(self._ready_keys[-1])
-            self._ready_values.append(self._ready_values[-1])
+            self._ready.add(self._ready._keys[-1:], self._ready._values[-1:])
         return send(self, writer)
 
     _put(Output, "send", sending)
@@ -66,15 +65,16 @@ def double_output() -> None:
 def skip_delta() -> None:
     """The last change of one key does not reach the changelog."""
     from changelog.overlay import Deltas, Overlay
+    from stack.model.packed import pack
 
     take = Overlay.take
 
     def taking(self: Any) -> Deltas:
         taken = take(self)
-        pairs = zip(taken.keys, taken.values, strict=True)
+        pairs = zip(taken.keys.items(), taken.values.items(), strict=True)
         skipped = (USER.encode(), CLICKS.to_bytes(8, "big"))
         kept = [pair for pair in pairs if pair != skipped]
-        return Deltas([key for key, _ in kept], [value for _, value in kept])
+        return Deltas(pack([key for key, _ in kept]), pack([value for _, value in kept]))
 
     _put(Overlay, "take", taking)
 

@@ -1,8 +1,8 @@
 """Queues many records in one call of librdkafka's C interface, three times as fast as `produce_batch`.
 
 The Python client's `produce_batch` looks six names up in a dict for each record, and keeps the interpreter's
-lock while librdkafka copies them. Here keys and values are laid end to end, the addresses of all records are
-computed at once, and the lock is free while they are copied.
+lock while librdkafka copies them. Here the addresses of all records are computed at once,
+and the lock is free while they are copied.
 
 No delivery reports: only a transactional writer may do without them, since its commit fails if any record
 did. Where the C interface cannot be found, or the client is not built as it should be, there is no `Bulk`,
@@ -14,12 +14,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from confluent_kafka import KafkaError, Producer, cimpl, libversion
+
+from stack.model.packed import Packed
 
 # In these the client's handle begins with that of librdkafka.
 _KNOWN_SERIES = (1, 2)
@@ -35,34 +34,6 @@ _MESSAGE = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """Byte strings, laid end to end."""
-
-    data: bytes
-    sizes: np.ndarray[Any, np.dtype[np.int64]]
-    # Which of them are None, if any is.
-    missing: np.ndarray[Any, np.dtype[np.bool_]] | None
-
-    @classmethod
-    def of(cls, items: Sequence[bytes | None]) -> Packed:
-        """Lay these end to end; None takes no room."""
-        missing = None
-        if None in items:
-            missing = np.fromiter((item is None for item in items), np.bool_, len(items))
-            items = [item or b"" for item in items]
-        sizes = np.fromiter(map(len, items), np.int64, len(items))  # type: ignore[arg-type]
-        return cls(b"".join(items), sizes, missing)  # type: ignore[arg-type]
-
-    def addresses(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Where in memory each of them begins; 0 for None. As long as `self` lives."""
-        begin = np.frombuffer(self.data or b"\0", np.uint8).ctypes.data
-        found = np.cumsum(self.sizes) - self.sizes + begin
-        if self.missing is not None:
-            found[self.missing] = 0
-        return found
-
-
 class Bulk:
     """The quick way into one producer."""
 
@@ -76,7 +47,7 @@ class Bulk:
         """Queue records in their order; the first that could not be queued, with the reason, or None."""
         if not self._handle.value:
             raise RuntimeError("the producer is closed")
-        count = len(values.sizes)
+        count = len(values)
         messages = np.zeros(count, _MESSAGE)
         messages["value"], messages["size"] = values.addresses(), values.sizes
         messages["key"], messages["key_size"] = keys.addresses(), keys.sizes

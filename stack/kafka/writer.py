@@ -20,9 +20,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from stack.errors import BadRecord, FeedstackError, NotDelivered
-from stack.kafka.bulk import Packed, bulk_of
+from stack.kafka.bulk import bulk_of
 from stack.kafka.config import KafkaAccess, make_client
 from stack.kafka.errors import translate, translated
+from stack.model.packed import Packed, pack
 
 QUEUE_RECORDS = 200_000
 QUEUE_BYTES = 128 << 20
@@ -31,7 +32,7 @@ _RECORD_OVERHEAD_BYTES = 70
 MAX_VALUE_BYTES = MAX_RECORD_BYTES - _RECORD_OVERHEAD_BYTES
 _CHUNK_RECORDS = 10_000
 # So many pairs at a time; the dicts of a portion are kept for the next one if its largest record is no more.
-_PAIRS, _KEPT_BYTES = 2_000, 4 << 10
+_PAIRS, _KEPT_BYTES = 4_000, 4 << 10
 _LIBRDKAFKA_QUEUE_KBYTES = 1 << 20
 _LAST_WAIT_S = 2.0
 _TRANSACTIONS = "__transaction_state"
@@ -136,32 +137,35 @@ class LogWriter:
         partition: int = -1,
     ) -> None:
         """The same for keys and values that stand in two lists, with no look at single records."""
+        self.write_packed(topic, pack(keys), pack(values), partition)
+
+    def write_packed(self, topic: str, keys: Packed, values: Packed, partition: int = -1) -> None:
+        """The same for those that lie packed."""
         if len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        largest = values.largest + _RECORD_OVERHEAD_BYTES
+        if largest > MAX_RECORD_BYTES:
+            raise _too_large(topic, int(values.sizes.argmax()), largest)
         for start in range(0, len(values), _PAIRS):
-            part, own_keys = values[start : start + _PAIRS], keys[start : start + _PAIRS]
-            packed = Packed.of(part)
-            largest = int(packed.sizes.max()) + _RECORD_OVERHEAD_BYTES
-            if largest > MAX_RECORD_BYTES:
-                raise _too_large(topic, start + int(packed.sizes.argmax()), largest)
-            self._make_room(len(part), len(packed.data) + _RECORD_OVERHEAD_BYTES * len(part))
+            own_keys, own = keys[start : start + _PAIRS], values[start : start + _PAIRS]
+            self._make_room(len(own), own.total + _RECORD_OVERHEAD_BYTES * len(own))
             if self._bulk is not None:
-                fault = self._bulk.put(topic, Packed.of(own_keys), packed, partition)
+                fault = self._bulk.put(topic, own_keys, own, partition)
                 if fault is not None:
                     raise _not_queued(topic, start + fault[0], fault[1])
             else:
-                self._queue(topic, self._as_dicts(own_keys, part), partition, start)
+                self._queue(topic, self._as_dicts(own_keys, own), partition, start)
                 if largest > _KEPT_BYTES:
                     self._pairs.clear()
         self._poll(0)
 
-    def _as_dicts(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> list[WriteRecord]:
+    def _as_dicts(self, keys: Packed, values: Packed) -> list[WriteRecord]:
         """The same dicts again and again: new ones would cost a third of the whole call."""
         pool = self._pairs
         pool.extend({} for _ in range(len(values) - len(pool)))
         pairs = pool[: len(values)]
-        _fill(pairs, "key", keys)
-        _fill(pairs, "value", values)
+        _fill(pairs, "key", keys.items())
+        _fill(pairs, "value", values.items())
         return pairs
 
     def _queue(self, topic: str, chunk: list[WriteRecord], partition: int, start: int) -> None:

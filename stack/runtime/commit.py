@@ -31,6 +31,7 @@ from stack.model.place import Place
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
 from stack.runtime.parts import Parts
 from stack.runtime.task import Task
+from stack.runtime.wiring import Deltas
 
 # The group's offsets are a mirror for tools that look at it. Nobody works with them, and to store them takes
 # a fifth of a short commit: they follow within this time.
@@ -178,21 +179,10 @@ class Committer:
             if not overlay.dirty_count:
                 continue
             deltas = overlay.take()
-            self._refuse_large(name, deltas.keys, deltas.values)
+            if deltas.values.largest > MAX_VALUE_BYTES:
+                raise _too_large(name, deltas)
             topic = self._parts.stores[name].topic.name
-            self.writer.write_pairs(topic, deltas.keys, deltas.values, task.id.partition)
-
-    @staticmethod
-    def _refuse_large(store: str, keys: list[bytes], values: list[bytes | None]) -> None:
-        if max(map(len, filter(None, values)), default=0) <= MAX_VALUE_BYTES:
-            return
-        for key, value in zip(keys, values, strict=True):
-            if value and len(value) > MAX_VALUE_BYTES:
-                raise BadRecord(
-                    f"store {store!r}: the value of key {key[:60]!r} has {len(value):,} bytes; a changelog "
-                    f"takes {MAX_VALUE_BYTES:,}",
-                    hint="Keep less under one key, for example one entry per item with a common prefix.",
-                )
+            self.writer.write_packed(topic, deltas.keys, deltas.values, task.id.partition)
 
     def _carry_out(self, time_ms: int) -> None:
         if self._plain is not None:
@@ -257,3 +247,13 @@ class Committer:
             if grown:
                 spans[feed] = grown
         return spans
+
+
+def _too_large(store: str, deltas: Deltas) -> BadRecord:
+    place = int(deltas.values.sizes.argmax())
+    key = deltas.keys[place : place + 1].items()[0] or b""
+    return BadRecord(
+        f"store {store!r}: the value of key {key[:60]!r} has {deltas.values.largest:,} bytes; a changelog "
+        f"takes {MAX_VALUE_BYTES:,}",
+        hint="Keep less under one key, for example one entry per item with a common prefix.",
+    )

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from stack.errors import BadConfig, BadRecord
 from stack.feeds.avro.batch_checks import BadPayload
-from stack.feeds.avro.batch_rows import bytes_of
+from stack.feeds.avro.batch_rows import packed_of
 from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.column_encoder import ColumnEncoder
 from stack.feeds.avro.schema import AvroSchema
@@ -23,6 +23,7 @@ from stack.feeds.encoder import FeedEncoder
 from stack.feeds.keys import text_key
 from stack.kafka.writer import MAX_VALUE_BYTES, SMALLER, LogWriter
 from stack.model.feed import FeedSpec, KeyFormat
+from stack.model.packed import Packed, pack
 
 if TYPE_CHECKING:
     from stack.tasks.declare import Feed
@@ -49,6 +50,53 @@ class Refused(Exception):
         self.error = error
 
 
+class _Ready:
+    """Encoded records, one after the other: all of them with a time of their own, or none."""
+
+    def __init__(self) -> None:
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._times: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def timed(self) -> bool:
+        return bool(self._times)
+
+    def add(
+        self, keys: Iterable[bytes | None], values: Iterable[bytes | None], times: Iterable[int] | None = None
+    ) -> None:
+        self._keys.extend(keys)
+        self._values.extend(values)
+        self._times.extend(times or ())
+
+    def send(self, writer: LogWriter, topic: str) -> None:
+        if not self._times:
+            writer.write_pairs(topic, self._keys, self._values)
+            return
+        records = [
+            {"key": key, "value": value, "timestamp": time_ms}
+            for key, value, time_ms in zip(self._keys, self._values, self._times, strict=True)
+        ]
+        writer.write(topic, records)
+
+
+class _Packed:
+    """Encoded records of one batch."""
+
+    def __init__(self, keys: Packed, values: Packed) -> None:
+        self._keys = keys
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def send(self, writer: LogWriter, topic: str) -> None:
+        writer.write_packed(topic, self._keys, self._values)
+
+
 class Output:
     """Everything emitted to one feed and not yet sent."""
 
@@ -71,15 +119,14 @@ class Output:
         self._columns: list[list[Any]] = [[] for _ in self._names]
         self._keys: list[Any] = []
         self._places: list[int] = []
-        self._ready_keys: list[bytes | None] = []
-        self._ready_values: list[bytes | None] = []
-        self._ready_times: list[int | None] = []
-        self._has_times = False
+        # Encoded, in their order: first what is closed, then what may still grow.
+        self._closed: list[_Ready | _Packed] = []
+        self._ready = _Ready()
         self.emitted = 0
         self.add: _Add = self._adder() if self._kinds else self.add_slowly
 
     def __len__(self) -> int:
-        return len(self._places) + len(self._ready_values)
+        return len(self._places) + sum(map(len, self._closed)) + len(self._ready)
 
     def _adder(self) -> _Add:
         """`add` for plain fields: straight into the columns, by code that is made for these fields."""
@@ -118,43 +165,50 @@ class Output:
             raise Refused(place, error) from None
         except (TypeError, KeyError, IndexError, AttributeError) as error:
             raise Refused(place, BadRecord(f"the value has no field for the key: {error}")) from None
-        self._ready_keys.append(record["key"])
-        self._ready_values.append(record["value"])
-        self._ready_times.append(record.get("timestamp"))
-        self._has_times = self._has_times or "timestamp" in record
+        times = None if record.get("timestamp") is None else [record["timestamp"]]
+        self._growing(timed=times is not None).add([record["key"]], [record["value"]], times)
+
+    def _growing(self, timed: bool) -> _Ready:
+        """What records are added to; those with a time of their own stand apart from the others."""
+        if len(self._ready) and self._ready.timed != timed:
+            self._close()
+        return self._ready
+
+    def _close(self) -> None:
+        if len(self._ready):
+            self._closed.append(self._ready)
+            self._ready = _Ready()
 
     def add_batch(self, batch: pa.RecordBatch, key: str | None) -> None:
         """A whole Arrow batch; keys come from the column `key`, by default the feed's key field."""
         self.encode()
         name = key or self._key_field
         try:
-            payloads = self._columns_encoder.encode(batch)
+            payloads = self._columns_encoder.encode_packed(batch)
             keys = self._batch_keys(batch, name)
         except BadPayload as error:
             raise Refused(error.index, error) from None
         except (BadRecord, KeyError) as error:
             fault = error if isinstance(error, BadRecord) else BadRecord(f"the batch has no column {name!r}")
             raise Refused(0, fault) from None
-        if self.spec.event_time is not None and self._encoder.time_ms is not None:
-            moments = batch.column(self.spec.event_time).to_pylist()
-            times = [self._encoder.time_ms({self.spec.event_time: one}) for one in moments]
-            if times:
-                self._encoder.refuse_unkept(min(times), max(times))
-            self._has_times = True
-            self._ready_times.extend(times)
-        else:
-            self._ready_times.extend([None] * len(payloads))
-        self._refuse_large(payloads, range(len(payloads)))
-        self._ready_keys.extend(keys)
-        self._ready_values.extend(payloads)
+        self._refuse_large(payloads.sizes, range(len(payloads)))
+        if self.spec.event_time is None or self._encoder.time_ms is None:
+            self._close()
+            self._closed.append(_Packed(keys, payloads))
+            return
+        moments = batch.column(self.spec.event_time).to_pylist()
+        times = [self._encoder.time_ms({self.spec.event_time: one}) for one in moments]
+        if times:
+            self._encoder.refuse_unkept(min(times), max(times))
+            self._growing(timed=True).add(keys.items(), payloads.items(), times)
 
-    def _batch_keys(self, batch: pa.RecordBatch, name: str | None) -> list[bytes | None]:
+    def _batch_keys(self, batch: pa.RecordBatch, name: str | None) -> Packed:
         if name is None:
-            return [None] * batch.num_rows
+            return pack([None] * batch.num_rows)
         column = batch.column(name)
-        if self._text_keys and pa.types.is_string(column.type) and len(column) and not column.null_count:
-            return list(bytes_of(column))
-        return list(map(text_key if self._text_keys else self._encoder.key, column.to_pylist()))
+        if self._text_keys and pa.types.is_string(column.type) and not column.null_count:
+            return packed_of(column)
+        return pack(list(map(text_key if self._text_keys else self._encoder.key, column.to_pylist())))
 
     def encode(self) -> None:
         """Turn the columns into bytes; Refused names the first value that the schema does not take."""
@@ -167,13 +221,11 @@ class Output:
         payloads = None if len(places) < _FEW else self._encode_columns(columns)
         if payloads is None:
             payloads = self._encode_rows(columns, places)
-        self._refuse_large(payloads, places)
+        self._refuse_large(list(map(len, payloads)), places)
         if None in keys and self._key_field is not None:
             own = columns[self._names.index(self._key_field)]
             keys = [theirs if key is None else key for key, theirs in zip(keys, own, strict=True)]
-        self._ready_keys.extend(self._encode_keys(keys, places))
-        self._ready_values.extend(payloads)
-        self._ready_times.extend([None] * len(payloads))
+        self._growing(timed=False).add(self._encode_keys(keys, places), payloads)
 
     def _encode_columns(self, columns: list[list[Any]]) -> list[bytes] | None:
         """All at once, or None where a value is not exactly of its field's type."""
@@ -211,34 +263,20 @@ class Output:
                 raise Refused(place, error) from None
         return encoded
 
-    def _refuse_large(self, payloads: list[bytes], places: Iterable[int]) -> None:
-        if payloads and max(map(len, payloads)) > MAX_VALUE_BYTES:
-            for place, payload in zip(places, payloads, strict=True):
-                if len(payload) > MAX_VALUE_BYTES:
-                    raise Refused(
-                        place,
-                        BadRecord(
-                            f"the value has {len(payload):,} bytes; Kafka takes {MAX_VALUE_BYTES:,}",
-                            hint=SMALLER,
-                        ),
-                    )
+    @staticmethod
+    def _refuse_large(sizes: Any, places: Iterable[int]) -> None:
+        if len(sizes) and max(sizes) > MAX_VALUE_BYTES:
+            place, size = next(pair for pair in zip(places, sizes, strict=True) if pair[1] > MAX_VALUE_BYTES)
+            message = f"the value has {size:,} bytes; Kafka takes {MAX_VALUE_BYTES:,}"
+            raise Refused(place, BadRecord(message, hint=SMALLER))
 
     def send(self, writer: LogWriter) -> int:
         """Hand over everything that is encoded; returns how many records that were."""
-        count = len(self._ready_values)
-        if not count:
-            return 0
-        keys, values, times = self._ready_keys, self._ready_values, self._ready_times
-        self._ready_keys, self._ready_values, self._ready_times = [], [], []
-        if self._has_times:
-            self._has_times = False
-            records = [
-                {"key": key, "value": value} | ({} if stamp is None else {"timestamp": stamp})
-                for key, value, stamp in zip(keys, values, times, strict=True)
-            ]
-            writer.write(self.topic, records)
-        else:
-            writer.write_pairs(self.topic, keys, values)
+        self._close()
+        ready, self._closed = self._closed, []
+        for one in ready:
+            one.send(writer, self.topic)
+        count = sum(map(len, ready))
         self.emitted += count
         return count
 
@@ -246,8 +284,7 @@ class Output:
         """Forget what was not sent."""
         for one in (self._places, self._keys, *self._columns):
             one.clear()
-        self._ready_keys, self._ready_values, self._ready_times = [], [], []
-        self._has_times = False
+        self._closed, self._ready = [], _Ready()
 
 
 class Outputs:

@@ -9,13 +9,14 @@ from stack.connection import Stack
 from stack.errors import BadConfig, NotFound
 from stack.feeds.avro.codec import RecordEncoder
 from stack.kafka.admin import Topic
+from stack.model.coding import StoreCodec
 from stack.model.feed import FeedSpec, KeyFormat, key_subject
 from stack.model.job import InputSpec, JobSpec, StoreSpec, ValueCodec, changelog_name, group_name
 from stack.model.place import Place
 from stack.runtime.launch import Launch
 from stack.runtime.outputs import Output, Outputs
 from stack.runtime.portions import InputDecoder
-from stack.runtime.wiring import Budget, StoreCodec
+from stack.runtime.wiring import Budget
 from stack.tasks.codecs import key_coding, value_coding
 from stack.tasks.declare import Handler, Job
 
@@ -128,18 +129,7 @@ def _store_part(launch: Launch, stack: Stack, spec: StoreSpec, topics: dict[str,
     schema_id = 0
     if spec.value is ValueCodec.AVRO:
         schema_id = stack.registry.latest(f"{name}-value").id
-    keys = key_coding(spec)
-    values = value_coding(spec, stack.registry, schema_id)
-    codec = StoreCodec(
-        key_type=keys.kind or bytes,
-        encode_key=keys.encode,
-        decode_key=keys.decode,
-        fit_key=keys.fit,
-        value_type=values.kind,
-        encode_value=values.encode,
-        decode_value=values.decode,
-        fit_value=values.fit,
-    )
+    codec = StoreCodec(key_coding(spec), value_coding(spec, stack.registry, schema_id))
     return StorePart(spec, codec, topics[name])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from changelog.budget import Budget
 from changelog.manifest import StoreIdentity
 from changelog.opening import open_store
-from changelog.overlay import Deltas, Overlay, StoreCodec
+from changelog.overlay import Deltas, Overlay
 from changelog.plan import Bounds, Standing, plan_restore
 from changelog.restore import BulkLoad, begin
 from changelog.store import RocksStore
@@ -18,7 +18,6 @@ __all__ = [
     "Overlay",
     "RocksStore",
     "Standing",
-    "StoreCodec",
     "StoreIdentity",
     "begin",
     "open_store",

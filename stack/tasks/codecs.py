@@ -5,31 +5,18 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from stack.errors import BadRecord
 from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
 from stack.feeds.avro.schema import SchemaSource, parse_avro
+from stack.model.coding import Coding
 from stack.model.job import KeyCodec, StoreSpec, ValueCodec
+from stack.model.packed import pack, pack_longs, pack_ordered_longs, pack_texts
 
 _LONG = struct.Struct(">q")
 _KEY = struct.Struct(">Q")
 _HALF = 1 << 63
-
-
-@dataclass(frozen=True, slots=True)
-class Coding:
-    """One way from Python to bytes and back. `kind` is the type that needs no `fit`; None: always fit.
-
-    `encode` may raise ValueError or struct.error for what has the right type but no bytes (half a character,
-    a number of more than 64 bits); whoever encodes many at once tells which it was.
-    """
-
-    kind: type | None
-    encode: Callable[[Any], bytes]
-    decode: Callable[[bytes], Any]
-    fit: Callable[[Any], Any]
 
 
 def _strict(store: str, what: str, kind: type, hint: str) -> Callable[[Any], Any]:
@@ -51,18 +38,18 @@ def key_coding(spec: StoreSpec) -> Coding:
     store = spec.name
     hint = f"Convert it, or change `key` of [stores.{store}] in job.toml and rename the store."
     if spec.key is KeyCodec.STR:
-        return Coding(str, str.encode, bytes.decode, _strict(store, "keys", str, hint))
+        return Coding(str, str.encode, bytes.decode, _strict(store, "keys", str, hint), pack_texts)
     if spec.key is KeyCodec.BYTES:
-        return Coding(bytes, bytes, bytes, _strict(store, "keys", bytes, hint))
+        return Coding(bytes, bytes, bytes, _strict(store, "keys", bytes, hint), pack)
 
     # Flipping the sign bit makes the order of the bytes that of the numbers.
-    def pack(value: int) -> bytes:
+    def encode(value: int) -> bytes:
         return _KEY.pack(value + _HALF)
 
-    def unpack(data: bytes) -> int:
+    def decode(data: bytes) -> int:
         return int(_KEY.unpack(data)[0]) - _HALF
 
-    return Coding(int, pack, unpack, _strict(store, "keys", int, hint))
+    return Coding(int, encode, decode, _strict(store, "keys", int, hint), pack_ordered_longs)
 
 
 def value_coding(spec: StoreSpec, schemas: SchemaSource | None = None, schema_id: int = 0) -> Coding:
@@ -71,11 +58,11 @@ def value_coding(spec: StoreSpec, schemas: SchemaSource | None = None, schema_id
     hint = f"Convert it, or change `value` of [stores.{store}] in job.toml and rename the store."
     match spec.value:
         case ValueCodec.STR:
-            return Coding(str, str.encode, bytes.decode, _strict(store, "values", str, hint))
+            return Coding(str, str.encode, bytes.decode, _strict(store, "values", str, hint), pack_texts)
         case ValueCodec.BYTES:
-            return Coding(bytes, bytes, bytes, _strict(store, "values", bytes, hint))
+            return Coding(bytes, bytes, bytes, _strict(store, "values", bytes, hint), pack)
         case ValueCodec.INT:
-            return Coding(int, _LONG.pack, _unpack_long, _strict(store, "values", int, hint))
+            return Coding(int, _LONG.pack, _unpack_long, _strict(store, "values", int, hint), pack_longs)
         case ValueCodec.JSON:
             return Coding(None, _encode_json(store), json.loads, _same)
         case ValueCodec.AVRO:

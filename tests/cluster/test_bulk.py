@@ -11,10 +11,11 @@ from stack import Stack
 from stack.errors import BadRecord, LostOwnership, NotDelivered
 from stack.kafka import writer as writer_module
 from stack.kafka.admin import TopicPlan
-from stack.kafka.bulk import Packed, bulk_of
+from stack.kafka.bulk import bulk_of
 from stack.kafka.reader import LogReader
 from stack.kafka.transactions import TransactionWriter
 from stack.kafka.writer import LogWriter
+from stack.model.packed import pack
 from stack.model.partitioner import partition_of
 
 pytestmark = pytest.mark.cluster
@@ -142,7 +143,7 @@ def test_a_closed_producer_takes_nothing(stack: Stack) -> None:
     bulk = bulk_of(producer)
     assert bulk is not None
     producer.close()
-    packed = Packed.of([b"x"])
+    packed = pack([b"x"])
     with pytest.raises(RuntimeError, match="closed"):
         bulk.put("anything", packed, packed, 0)
     assert bulk_of(producer) is None

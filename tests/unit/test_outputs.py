@@ -13,6 +13,7 @@ from stack.errors import BadConfig
 from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.schema import parse_avro
 from stack.model.feed import Events, FeedSpec, Key, Kind, Table
+from stack.model.packed import Packed
 from stack.runtime.outputs import Output, Outputs, Refused
 from stack.tasks.declare import Feed
 
@@ -32,6 +33,9 @@ def output(schema: Any = PLAIN, table: bool = False, event_time: str | None = No
     return Output(spec, "out", schema, 7)
 
 
+ROWS = pa.schema({"user": pa.string(), "n": pa.int64(), "x": pa.float64()})
+
+
 class Sent:
     """Takes what a writer would."""
 
@@ -40,6 +44,9 @@ class Sent:
 
     def write_pairs(self, _topic: str, keys: list[Any], values: list[Any]) -> None:
         self.records += list(zip(keys, values, strict=True))
+
+    def write_packed(self, topic: str, keys: Packed, values: Packed) -> None:
+        self.write_pairs(topic, keys.items(), values.items())
 
     def write(self, _topic: str, records: list[dict[str, Any]]) -> None:
         self.records += [(one["key"], one["value"], one.get("timestamp")) for one in records]
@@ -144,6 +151,25 @@ def test_batches() -> None:
         one.add_batch(pa.record_batch({"user": ["c"], "n": [3], "x": [0.0]}), "who")
     with pytest.raises(Refused, match="column 'n' must be"):
         one.add_batch(pa.record_batch({"user": ["c"], "n": ["x"], "x": [0.0]}), None)
+
+
+def test_records_batches_and_records_with_times_keep_their_order() -> None:
+    one = output()
+
+    def record(name: str, time_ms: int | None = None) -> None:
+        one.add(0, {"user": name, "n": 1, "x": 0.0}, None, time_ms)
+
+    record("a")
+    one.add_batch(pa.record_batch({"user": ["b", "c"], "n": [1, 2], "x": [0.0, 1.0]}), None)
+    one.add_batch(pa.record_batch({"user": [], "n": [], "x": []}, schema=ROWS), None)
+    record("d", 1_700_000_000_000)
+    record("e")
+    one.add_batch(pa.record_batch({"user": ["f"], "n": [3], "x": [0.0]}), None)
+    record("g", 1_700_000_000_001)
+    assert len(one) == 7
+    found = sent(one)
+    assert [record[0] for record in found] == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+    assert [record[2] for record in found if len(record) > 2] == [1_700_000_000_000, 1_700_000_000_001]
 
 
 def test_only_own_feeds() -> None:

@@ -8,10 +8,12 @@ from itertools import pairwise
 from typing import Any, Literal
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from stack.feeds.avro.arrays import UUID_MARK
 from stack.feeds.avro.logical import EPOCH, LOCAL_EPOCH, MICROSECOND, MILLISECOND
+from stack.model.packed import Packed, pack, pack_slices
 
 Code = Literal["i", "q", "f", "d"]
 _CODES: dict[pa.DataType, Code] = {pa.int32(): "i", pa.int64(): "q", pa.float32(): "f", pa.float64(): "d"}
@@ -93,12 +95,13 @@ def _texts(column: pa.Array) -> list[Any]:
     return [whole[start:end] for start, end in pairwise(places)]
 
 
-def bytes_of(column: pa.Array) -> list[bytes]:
-    """The bytes of a text or binary column without nulls: slices of its buffer."""
+def packed_of(column: pa.Array) -> Packed:
+    """The bytes of a text or binary column without nulls, where they lie."""
     _, ends, data = column.buffers()
-    whole = b"" if data is None else bytes(data)
-    places = memoryview(ends)[column.offset * 4 : (column.offset + len(column) + 1) * 4].cast("i").tolist()
-    return [whole[start:end] for start, end in pairwise(places)]
+    if not len(column):
+        return pack([])
+    places = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
+    return pack_slices(data or b"", places)
 
 
 def _timestamps(column: pa.Array) -> list[Any]:

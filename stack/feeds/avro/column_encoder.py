@@ -10,12 +10,13 @@ from stack.errors import BadRecord
 from stack.feeds.avro import wire
 from stack.feeds.avro.arrays import arrow_schema, batch_of, build, without_null
 from stack.feeds.avro.batch_checks import BadPayload, has_stray_null, is_sound
-from stack.feeds.avro.batch_rows import rows
+from stack.feeds.avro.batch_rows import packed_of, rows
 from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.defaults import default_of
 from stack.feeds.avro.nodes import MISSING, Node, record_node
 from stack.feeds.avro.physical import HEADER_FIELDS, Physical, Unsupported, retype, write
 from stack.feeds.avro.schema import AvroSchema
+from stack.model.packed import Packed, pack
 
 _LOG = logging.getLogger("feedstack.codec")
 
@@ -39,13 +40,26 @@ class ColumnEncoder:
     def encode(self, batch: pa.RecordBatch) -> list[bytes]:
         """One payload for each row; BadPayload names the first row that the schema refuses."""
         fitted = self._fitted(batch)
-        if self._physical is not None and not self._is_doubtful(fitted):
-            kinds = list(self._physical.schema)[HEADER_FIELDS:]
-            columns = [retype(one, field.type) for one, field in zip(fitted.columns, kinds, strict=True)]
-            payloads = write(self._physical, self._header, columns, fitted.num_rows)
-            if payloads is not None:
-                return payloads
-        return self._encode_rows(fitted)
+        written = self._written(fitted)
+        if written is None:
+            return self._encode_rows(fitted)
+        return _listed(written)
+
+    def encode_packed(self, batch: pa.RecordBatch) -> Packed:
+        """The same, with no object for each payload where that is possible."""
+        fitted = self._fitted(batch)
+        written = self._written(fitted)
+        if written is None:
+            return pack(self._encode_rows(fitted))
+        return packed_of(written[0]) if len(written) == 1 else pack(_listed(written))
+
+    def _written(self, fitted: pa.RecordBatch) -> list[pa.BinaryArray] | None:
+        """Payloads by columns, or None where that cannot be."""
+        if self._physical is None or self._is_doubtful(fitted):
+            return None
+        kinds = list(self._physical.schema)[HEADER_FIELDS:]
+        columns = [retype(one, field.type) for one, field in zip(fitted.columns, kinds, strict=True)]
+        return write(self._physical, self._header, columns, fitted.num_rows)
 
     def _is_doubtful(self, batch: pa.RecordBatch) -> bool:
         strays = zip(self._node.fields, batch.columns, strict=True)
@@ -97,6 +111,10 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         raise BadRecord(
             f"column '{field.name}' must be {field.type}, got {column.type}: {error}", field=field.name
         ) from None
+
+
+def _listed(parts: list[pa.BinaryArray]) -> list[bytes]:
+    return [payload for part in parts for payload in part.to_pylist()]
 
 
 def _has_wide_union(node: Node) -> bool:

@@ -67,18 +67,19 @@ def read(physical: Physical, payloads: list[bytes], whole: bytes) -> list[pa.Arr
     return list(batch.columns[HEADER_FIELDS:])
 
 
-def write(physical: Physical, header: bytes, columns: list[pa.Array], rows: int) -> list[bytes] | None:
-    """Payloads of columns that have pyruhvro's types, or None if it refuses them."""
+def write(
+    physical: Physical, header: bytes, columns: list[pa.Array], rows: int
+) -> list[pa.BinaryArray] | None:
+    """Payloads of columns that have pyruhvro's types, in parts, or None if it refuses them."""
     magic = pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(bytes(rows // 8 + 1))])
     ids = pa.Array.from_buffers(pa.float32(), rows, [None, pa.py_buffer(header[1:] * rows)])
     batch = pa.RecordBatch.from_arrays([magic, ids, *columns], schema=physical.schema)
     try:
-        written = pyruhvro.serialize_record_batch(batch, physical.text, 1)
+        return list(pyruhvro.serialize_record_batch(batch, physical.text, 1))
     except BaseException as error:
         if isinstance(error, Exception) or is_panic(error):
             return None
         raise
-    return [payload for part in written for payload in part.to_pylist()]
 
 
 def _has_one_header(batch: pa.RecordBatch) -> bool:
