@@ -17,7 +17,6 @@ from stack.errors import LostOwnership, Unavailable
 from stack.kafka.config import KafkaAccess
 from stack.kafka.inputs import InputReader
 from stack.kafka.transactions import Aborted, TransactionWriter
-from stack.kafka.writer import LogWriter
 from stack.model.job import Guarantee, transactional_id
 from stack.model.plan import ContainerReport, Ending, Plan, Reason, TaskId, TaskReport, TaskState
 from stack.offsets.checkpoints import last_checkpoints
@@ -26,6 +25,7 @@ from stack.runtime.intake import Intake
 from stack.runtime.launch import Launch
 from stack.runtime.membership import Membership
 from stack.runtime.opening import Opening
+from stack.runtime.outlet import Outlet
 from stack.runtime.parts import Parts
 from stack.runtime.task import Task
 from stack.runtime.watch import STANDSTILL_S
@@ -40,11 +40,8 @@ _OPENING_ALONE_S = 0.2
 # Nobody sees outputs of a transaction before its commit, whose flush waits for nothing: gather until then.
 # With no time to gather, requests become so small that the broker needs three times as long.
 _GATHERING = {"linger.ms": 5}
-_QUICK = {"linger.ms": 1}
-# Outputs that wait for a commit under way; more of them, and the container waits, too.
-_MOST_HELD = 100_000
-# What a job that has caught up lets come together: so many outputs, and records for so long.
-_FEW_HELD, _GATHER_S = 1_000, 0.005
+# For so long a job that has caught up lets records come together.
+_GATHER_S = 0.005
 _IDLE_S = 0.3
 # A job counts as behind while more records than these wait for it; looked at so often.
 _BEHIND_RECORDS, _BEHIND_S = 2_000, 0.02
@@ -96,7 +93,8 @@ class Container:
 
     def run(self) -> Ending:
         """Work until the plan has no place for this container; raises what ends it otherwise."""
-        self._plain = None if self._exactly_once else LogWriter(self.parts.stack.access, settings=_QUICK)
+        settings, access = self.parts.spec.settings, self.parts.stack.access
+        self._outlet = Outlet(self.parts.outputs, settings.guarantee, access)
         self._reader = InputReader(self.parts.stack.access, self.parts.group)
         self._intake = Intake(self.parts, self._reader)
         try:
@@ -105,7 +103,7 @@ class Container:
                 self.parts,
                 writer,
                 self._reader,
-                self._plain,
+                self._outlet.plain,
                 clock=self._clock,
                 clock_ms=self._clock_ms,
             )
@@ -144,7 +142,7 @@ class Container:
                 self._note_work()
             else:
                 self._read()
-            self._send()
+            self._outlet.send(self._committer, self._behind)
             self._tend_commit()
             self._tend_stores()
             self._look_at_lags()
@@ -211,7 +209,7 @@ class Container:
         while self.work and self._clock() < until:
             self.work.step()
             self._note_work()
-            self._send()
+            self._outlet.send(self._committer, self._behind)
             self._tend_commit()
 
     def _begin(self, task: Task) -> None:
@@ -285,26 +283,6 @@ class Container:
         if self._uncommitted_since is None:
             self._uncommitted_since = self._clock()
 
-    def _send(self) -> None:
-        """Hand encoded outputs to Kafka, unless a commit under way must not get more."""
-        if self._plain is not None:
-            if not self._committer.holds_outputs:
-                self.parts.outputs.send(self._plain)
-        elif not self._committer.in_flight and (self._behind or len(self.parts.outputs) > _FEW_HELD):
-            self._hand_over()
-
-    def _hand_over(self) -> None:
-        """The same for all outputs, at the beginning of their commit.
-
-        A few outputs gain nothing by an early start, and each of them would cost the coordinator an entry
-        in its log for one more partition; with the commit they come as one.
-        """
-        if self._plain is not None:
-            self._send()
-        elif len(self.parts.outputs):
-            self._committer.writer.begin_if_needed()
-            self.parts.outputs.send(self._committer.writer)
-
     # Committing
 
     def _due_at(self, since: float) -> float:
@@ -319,7 +297,7 @@ class Container:
     def _tend_commit(self) -> None:
         """Finish a commit that is done; start one that is due."""
         if self._committer.in_flight:
-            if self._committer.ready or len(self.parts.outputs) > _MOST_HELD:
+            if self._committer.ready or self._outlet.is_full:
                 self._finish_commit()
             elif self._committer.waited_s > STANDSTILL_S:
                 raise Unavailable(f"a commit has not come to an end for {STANDSTILL_S:.0f} s")
@@ -338,11 +316,11 @@ class Container:
             task.context.commit_requested = False
         self._uncommitted_since = None
         if tasks and self._should_lead():
-            self._hand_over()
+            self._outlet.send_all(self._committer)
             self._committer.lead(tasks)
         elif tasks:
             self._handled_before = self.work.handled
-            self._hand_over()
+            self._outlet.send_all(self._committer)
             self._committer.start(tasks)
         elif any(not task.announced for task in self._tasks.values()):
             self._uncommitted_since = self._clock()
@@ -373,7 +351,9 @@ class Container:
                 return
         if self._committer.writer.disturbed:
             self._renew_writer()
-        self._send()
+        self._behind = self._reader.is_behind(_BEHIND_RECORDS)
+        self._outlet.choose(self._behind)
+        self._outlet.send(self._committer, self._behind)
 
     def _commit_now(self) -> None:
         """Commit everything and wait for it; after it nothing is under way."""
@@ -381,13 +361,11 @@ class Container:
             while self._committer.in_flight:
                 self._finish_commit()
             tasks = [task for task in self._tasks.values() if task.has_changes]
-            self._hand_over()
+            self._outlet.send_all(self._committer)
             if not (tasks or self._committer.writer.in_transaction or self._committer.has_unmirrored):
                 break
             self._committer.start(tasks, last=True)
-        if self._plain is not None:
-            self.parts.outputs.send(self._plain)
-            self._plain.flush()
+        self._outlet.flush()
         self._uncommitted_since = None
 
     def _go_back(self) -> None:
@@ -477,9 +455,7 @@ class Container:
         """
         steps: list[Callable[[], object]] = [opening.abandon for opening in self._openings.values()]
         steps += [task.close for task in self._tasks.values()]
-        steps.append(self._reader.close)
-        if self._plain is not None:
-            steps.insert(0, self._plain.close)
+        steps += [self._outlet.close, self._reader.close]
         committer = getattr(self, "_committer", None)
         if committer is not None:
             steps.insert(0, committer.close)

@@ -119,6 +119,27 @@ def test_at_least_once_may_repeat_outputs_but_its_state_is_exact(world: JobWorld
         assert set(tallies) == set(range(1, clicks[user] + 1))
 
 
+def test_at_least_once_outputs_keep_their_order_behind_and_caught_up(
+    world: JobWorld, fleet: HandFleet
+) -> None:
+    world.write_job(settings='guarantee = "at-least-once"\n' + SETTINGS)
+    fleet.redeploy(world.folder)
+    clicks = world.click(20_000, users=50)
+    fleet.plan(1)
+    fleet.start()
+    for burst in range(3):
+        world.await_exact(clicks)
+        # Behind, outputs go in transactions, which leave a marker; caught up, each is there by itself.
+        assert world.outputs() > sum(clicks.values())
+        before = world.outputs()
+        for number in range(20):
+            clicks += world.click(1, first=number)
+        world.await_exact(clicks)
+        assert world.outputs() == before + 20
+        clicks += world.click(30_000, users=50, first=burst)
+    world.await_exact(clicks)
+
+
 def test_a_task_moves_only_when_it_was_released(world: JobWorld, fleet: HandFleet) -> None:
     clicks = world.click(1_000)
     fleet.plan(1)
