@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
-from stack.deploy.unpack import code_place
-from stack.deploy.unused import mark_used
 from stack.engine.cadence import Cadence
 from stack.engine.ownership import may_open, release_generation
 from stack.errors import LostOwnership, Unavailable
@@ -18,7 +14,7 @@ from stack.kafka.config import KafkaAccess
 from stack.kafka.inputs import InputReader
 from stack.kafka.transactions import Aborted, TransactionWriter
 from stack.model.job import Guarantee, transactional_id
-from stack.model.plan import ContainerReport, Ending, Plan, Reason, TaskId, TaskReport, TaskState
+from stack.model.plan import ContainerReport, Ending, Plan, Reason, TaskId
 from stack.offsets.checkpoints import last_checkpoints
 from stack.runtime.commit import Committer
 from stack.runtime.intake import Intake
@@ -28,6 +24,8 @@ from stack.runtime.opening import Opening
 from stack.runtime.outlet import Outlet
 from stack.runtime.parts import Parts
 from stack.runtime.task import Task
+from stack.runtime.telling import Telling, counters_of
+from stack.runtime.upkeep import Upkeep
 from stack.runtime.watch import STANDSTILL_S
 from stack.runtime.work import Work
 
@@ -45,11 +43,6 @@ _GATHER_S = 0.005
 _IDLE_S = 0.3
 # A job counts as behind while more records than these wait for it; looked at so often.
 _BEHIND_RECORDS, _BEHIND_S = 2_000, 0.02
-_LAG_S = 0.5
-_PENDING_S = 5.0
-# What is only in RocksDB's memory is read from the changelog again after a crash.
-_FLUSH_S = 20.0
-_SNAPSHOT_S = 300.0
 
 
 class Container:
@@ -83,13 +76,11 @@ class Container:
         self._uncommitted_since: float | None = None
         self._heard_at = clock()
         self._behind, self._behind_until = False, 0.0
-        self._written_at = self._kept_at = self._flushed_at = clock()
-        self._looked_at = clock()
-        self._lags: dict[TaskId, int | None] = {}
+        self._upkeep = Upkeep(parts.launch, clock, clock_ms)
+        self._telling = Telling(parts.launch, clock)
         self._commits = self._handled_before = 0
         # For the watch: a loop that goes round is alive.
         self.turns = 0
-        self._rates = (clock(), 0, 0.0)
 
     def run(self) -> Ending:
         """Work until the plan has no place for this container; raises what ends it otherwise."""
@@ -144,8 +135,8 @@ class Container:
                 self._read()
             self._outlet.send(self._committer, self._behind)
             self._tend_commit()
-            self._tend_stores()
-            self._look_at_lags()
+            self._upkeep.tend(self._tasks.values())
+            self._telling.look_at_lags(self._tasks, self._reader)
 
     # The plan
 
@@ -383,70 +374,17 @@ class Container:
         self._committer.writer.close()
         self._committer.writer = self._initialised()
 
-    def _tend_stores(self) -> None:
-        """Bring RocksDB up from time to time, and keep a snapshot now and then."""
-        now = self._clock()
-        if now - self._written_at < _PENDING_S:
-            return
-        self._written_at = now
-        for task in self._tasks.values():
-            task.write_pending(self._clock_ms())
-        if now - self._flushed_at >= _FLUSH_S:
-            self._flushed_at = now
-            for task in self._tasks.values():
-                for store in task.backing.values():
-                    store.flush(wait=False)
-        if now - self._kept_at >= _SNAPSHOT_S:
-            self._kept_at = now
-            launch = self.parts.launch
-            mark_used(code_place(launch.settings.data, launch.spec.code.sha256))
-            for task in self._tasks.values():
-                for store in task.backing.values():
-                    store.snapshot()
-
     # Telling
-
-    def _look_at_lags(self) -> None:
-        """Note how far behind the tasks are. Not when asked: while it reads, the client lets nobody in."""
-        now = self._clock()
-        if now - self._looked_at >= _LAG_S:
-            self._looked_at = now
-            self._lags = {task: self._reader.lag(one.positions) for task, one in self._tasks.items()}
 
     def report(self) -> ContainerReport:
         """What the container says of itself; called from the membership's thread, too."""
-        launch = self.parts.launch
-        then, before, rate = self._rates
-        now = self._clock()
-        if now - then >= 0.9:
-            rate = (self.work.handled - before) / (now - then)
-            self._rates = (now, self.work.handled, rate)
-        tasks: dict[TaskId, TaskReport] = {
-            task: TaskReport(TaskState.WAITING) for task in list(self._waiting)
-        }
-        for task, opening in list(self._openings.items()):
-            tasks[task] = TaskReport(TaskState.RESTORING, note=opening.note)
-        counters: dict[str, int] = {}
-        for task, one in list(self._tasks.items()):
-            first = self._intake.is_bootstrapping(task)
-            state = TaskState.BOOTSTRAPPING if first else TaskState.RUNNING
-            tasks[task] = TaskReport(state, self._lags.get(task))
-            for name, amount in dict(one.context.counters).items():
-                counters[name] = counters.get(name, 0) + amount
-        return ContainerReport(
-            slot=launch.slot,
-            attempt=launch.attempt,
+        return self._telling.report(
+            self._telling.tasks(self._waiting, self._openings, self._tasks, self._intake),
             generation=self._generation,
-            version=self.parts.spec.version,
-            runner=launch.runner,
-            host=socket.gethostname(),
-            pid=os.getpid(),
             commits=self._commits,
             records=self.work.handled,
-            records_per_s=round(rate, 1),
             memory_bytes=self._membership.memory_bytes,
-            tasks=tasks,
-            counters=counters,
+            counters=counters_of(self._tasks),
         )
 
     def _let_go(self) -> None:
