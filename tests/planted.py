@@ -105,11 +105,11 @@ def without_transactions() -> None:
         self.disturbed = self.in_transaction = False
         LogWriter.__init__(self, access, None, settings)
 
-    def die_at_commit(self: Any, _prepare: Any) -> None:
+    def die_at_commit(self: Any) -> None:
         self.flush()
         os.kill(os.getpid(), signal.SIGKILL)
 
     _put(TransactionWriter, "__init__", make)
     _put(TransactionWriter, "init_transactions", lambda _: None)
     _put(TransactionWriter, "begin_if_needed", lambda _: None)
-    _put(TransactionWriter, "commit_or_abort", die_at_commit)
+    _put(TransactionWriter, "deliver_or_abort", die_at_commit)

@@ -241,6 +241,28 @@ class KafkaAdmin:
         """The high watermarks of partitions of several topics, with one question."""
         return self._all_offsets(places, OffsetSpec.latest())
 
+    def begin_ends(
+        self, places: Iterable[tuple[str, int]]
+    ) -> Callable[[], dict[tuple[str, int], int] | None]:
+        """The same, asked now and answered later, by what is returned; None if there was no good answer."""
+        wanted = {TopicPartition(name, number): OffsetSpec.latest() for name, number in places}
+        if not wanted:
+            return dict
+        level = IsolationLevel.READ_UNCOMMITTED
+        futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=_ATTEMPT_S)
+
+        def answer() -> dict[tuple[str, int], int] | None:
+            try:
+                found = {
+                    (place.topic, place.partition): future.result().offset
+                    for place, future in futures.items()
+                }
+            except KafkaException:
+                return None
+            return None if OFFSET_INVALID in found.values() else found
+
+        return answer
+
     def offsets_at(self, name: str, partitions: int, timestamp_ms: int) -> dict[int, int]:
         """The first offset at or after a moment; the end where no record is that young."""
         found = self._offsets(name, range(partitions), OffsetSpec.for_timestamp(timestamp_ms))

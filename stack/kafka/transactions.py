@@ -77,29 +77,21 @@ class TransactionWriter(LogWriter):
 
     def deliver_or_abort(self) -> None:
         """Wait until everything stands in the log; Aborted or LostOwnership if it never will."""
+        self.do_or_abort(self.flush)
+
+    def do_or_abort(self, step: Callable[[], None]) -> None:
+        """Do something that the transaction needs; Aborted or LostOwnership if that fails."""
         try:
-            self.flush()
+            step()
         except FeedstackError as error:
             self.disturbed = True
             self._abort_after(error)
 
-    def commit_or_abort(self, prepare: Callable[[], None]) -> None:
-        """Deliver everything, run `prepare` for the last records, commit.
+    def commit_delivered(self) -> None:
+        """Commit what was delivered.
 
         Aborted, LostOwnership or OutcomeUnknown tell what became of the transaction otherwise.
         """
-        self.deliver_or_abort()
-        try:
-            prepare()
-        except FeedstackError as error:
-            self.disturbed = True
-            self._abort_after(error)
-        self.deliver_or_abort()
-        self._commit()
-        self.in_transaction = False
-        self._producer.poll(0)
-
-    def _commit(self) -> None:
         try:
             self._retried(lambda: self._producer.commit_transaction(_STEP_S))
         except KafkaException as error:
@@ -111,6 +103,8 @@ class TransactionWriter(LogWriter):
             if isinstance(fault, LostOwnership):
                 raise fault from None
             raise OutcomeUnknown(f"{fault.message}; whether it was committed is not known") from error
+        self.in_transaction = False
+        self._producer.poll(0)
 
     def _retried(self, call: Callable[[], object], limit_s: float = _DELIVERY_S) -> None:
         """Repeat what may be repeated until the time is over."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from stack.errors import CorruptState
 from stack.model.plan import TaskId
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,9 @@ class StorePoint:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One commit of one task. `outputs` are offset ranges [first, end) per feed and partition, of the whole
-    container: records of other tasks of the same commit lie in them, too."""
+    """One commit of one task. `outputs` are where the partitions of its output feeds ended before the commit
+    wrote to them: its records lie from there to where the task's next checkpoint says, among those of others.
+    """
 
     job: str
     task: TaskId
@@ -43,7 +44,7 @@ class Checkpoint:
     time_ms: int
     inputs: Mapping[str, InputPoint]
     stores: Mapping[str, StorePoint] = field(default_factory=dict)
-    outputs: Mapping[str, Mapping[int, tuple[int, int]]] = field(default_factory=dict)
+    outputs: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,8 +76,8 @@ def checkpoint_to_bytes(one: Checkpoint) -> bytes:
             for name, point in one.stores.items()
         },
         "outputs": {
-            feed: {str(number): list(span) for number, span in spans.items()}
-            for feed, spans in one.outputs.items()
+            feed: {str(number): offset for number, offset in ends.items()}
+            for feed, ends in one.outputs.items()
         },
         "annotations": dict(one.annotations),
     }
@@ -109,8 +110,8 @@ def checkpoint_from_bytes(data: bytes) -> Checkpoint:
                 for name, one in tree["stores"].items()
             },
             outputs={
-                feed: {int(number): (span[0], span[1]) for number, span in spans.items()}
-                for feed, spans in tree["outputs"].items()
+                feed: {int(number): int(offset) for number, offset in ends.items()}
+                for feed, ends in tree["outputs"].items()
             },
             annotations=dict(tree["annotations"]),
         )

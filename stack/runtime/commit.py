@@ -5,19 +5,26 @@ The steps, in order. Each may be the last that a process does; what then happens
 0. lead     a job that has caught up sends what is there      the transaction aborts, all is done again
 1. edge     between two records; positions are frozen         the same
 2. deltas   what changed in each store goes to its changelog  the same
-3. flush    everything must have arrived                      the same
-4. points   checkpoints, and now and then group offsets       the same
+3. points   checkpoints, and now and then group offsets       the same
+4. flush    everything must have arrived                      the same
 5. commit   the transaction                                   unknown until the next one looks at Kafka
 6. settle   RocksDB follows, in its own time                  the changelog brings the stores up when opened
 
 Steps 3 to 5 wait for Kafka; they run in a thread while the container reads and handles what comes next. So
 does the lead: the first records for a partition cost Kafka the most, since each partition must become part of
 the transaction. Records that come meanwhile are still part of the commit, which then has little to wait for.
+
+A checkpoint tells where the changelogs of its task end with this commit. Nobody else writes to them, so that
+is known before: the end of the last commit, its marker, and the deltas since. While the transaction commits,
+Kafka is asked whether it is so, and where the outputs end, which the next checkpoint tells. Where the end is
+not known (the first commit of a task, and after an abort) the flush comes first, then the question.
 """
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -33,6 +40,7 @@ from stack.runtime.parts import Parts
 from stack.runtime.task import Task
 from stack.runtime.wiring import Deltas
 
+log = logging.getLogger("feedstack.container")
 # The group's offsets are a mirror for tools that look at it. Nobody works with them, and to store them takes
 # a fifth of a short commit: they follow within this time.
 _MIRROR_S = 1.0
@@ -75,7 +83,12 @@ class Committer:
         self.leads = False
         self._started = 0.0
         self._output_places = [place for places in parts.output_places.values() for place in places]
-        self._output_ends = parts.stack.admin.all_ends(self._output_places)
+        # Where outputs ended after the last commit, and after the one before that.
+        self._output_ends = self._older_ends = parts.stack.admin.all_ends(self._output_places)
+        # Where the next record of a changelog's partition will stand, as far as that is known, and how many
+        # this transaction has written there.
+        self._next: dict[Place, int] = {}
+        self._written: Counter[Place] = Counter()
         self._unmirrored: dict[Place, int] = {}
         self._mirrors = False
         self._mirrored_at = float("-inf")
@@ -148,16 +161,19 @@ class Committer:
         if self._future is None:
             raise AssertionError("no commit is under way")
         future, self._future = self._future, None
-        if self.leads:
-            self.leads = False
-            future.result()
-            return []
+        led, self.leads = self.leads, False
         try:
             future.result()
+        except BaseException:
+            self._forget_ends()
+            raise
         finally:
-            self.holds_outputs = False
-            self.finished_at = self._clock()
-            self.last_took_s = self.finished_at - self._started
+            if not led:
+                self.holds_outputs = False
+                self.finished_at = self._clock()
+                self.last_took_s = self.finished_at - self._started
+        if led:
+            return []
         self._note_mirrored()
         now_ms = self._clock_ms()
         for edge in self._edges:
@@ -181,14 +197,67 @@ class Committer:
             deltas = overlay.take()
             if deltas.values.largest > MAX_VALUE_BYTES:
                 raise _too_large(name, deltas)
-            topic = self._parts.stores[name].topic.name
-            self.writer.write_packed(topic, deltas.keys, deltas.values, task.id.partition)
+            topic, partition = place = self._changelog(name, task)
+            self.writer.write_packed(topic, deltas.keys, deltas.values, partition)
+            self._written[place] += len(deltas)
+
+    def _changelog(self, store: str, task: Task) -> Place:
+        return self._parts.stores[store].topic.name, task.id.partition
 
     def _carry_out(self, time_ms: int) -> None:
         if self._plain is not None:
             self._plain.flush()
             self.holds_outputs = False
-        self.writer.commit_or_abort(lambda: self._write_points(time_ms))
+        writer = self.writer
+        if not self._next.keys() >= self._written.keys():
+            writer.deliver_or_abort()
+            writer.do_or_abort(self._ask_ends)
+        writer.do_or_abort(lambda: self._write_points(time_ms))
+        writer.deliver_or_abort()
+        answer = self._parts.stack.admin.begin_ends([*self._written, *self._output_places])
+        writer.commit_delivered()
+        self._compare(answer(), time_ms)
+
+    def _ask_ends(self) -> None:
+        """Where the next records of the changelogs would have stood before this transaction."""
+        ends = self._parts.stack.admin.all_ends(self._written)
+        self._next.update({place: end - self._written[place] for place, end in ends.items()})
+
+    def _compare(self, ends: dict[Place, int] | None, time_ms: int) -> None:
+        """After the commit: whether the changelogs end where its checkpoints say."""
+        told = {place: self._next[place] + count for place, count in self._written.items()}
+        if ends is None:
+            self._forget_ends()
+            return
+        self._older_ends, self._output_ends = self._output_ends, {p: ends[p] for p in self._output_places}
+        self._written.clear()
+        # The marker of the transaction may be there already or not; the next record comes after it.
+        self._next.update({place: end + 1 for place, end in told.items()})
+        wrong = {place: ends[place] for place, end in told.items() if ends[place] - end not in (0, 1)}
+        if wrong:
+            log.warning("changelogs do not end where they should, somebody else writes to them: %s", wrong)
+            self._correct(wrong, time_ms)
+
+    def _correct(self, ends: dict[Place, int], time_ms: int) -> None:
+        """Tell the true ends in checkpoints that take the place of those of the last commit."""
+        self._forget_ends()
+        for edge in self._edges:
+            for name in edge.changed:
+                place = self._changelog(name, edge.task)
+                edge.store_ends[name] = ends.get(place, edge.store_ends[name])
+        self.writer.begin_if_needed()
+        self.writer.do_or_abort(lambda: self._write_points(time_ms))
+        self.writer.deliver_or_abort()
+        self.writer.commit_delivered()
+
+    def renew(self, writer: TransactionWriter) -> None:
+        """Go on with another writer."""
+        self.writer = writer
+        self._forget_ends()
+
+    def _forget_ends(self) -> None:
+        self._next.clear()
+        self._written.clear()
 
     def _group_offsets(self) -> dict[Place, int]:
         """The input offsets of this commit."""
@@ -214,39 +283,32 @@ class Committer:
             self._unmirrored.update(self._group_offsets())
 
     def _write_points(self, time_ms: int) -> None:
-        """Step 4. After the flush the ends of partitions are those of this commit."""
-        stores = self._parts.stores
-        asked = [
-            (stores[name].topic.name, edge.task.id.partition) for edge in self._edges for name in edge.changed
-        ]
-        ends = self._parts.stack.admin.all_ends([*asked, *self._output_places])
-        outputs = self._output_spans(ends)
+        """Step 3."""
+        outputs = self._outputs_before()
         keys, values = [], []
         job = self._parts.spec.name
         for edge in self._edges:
             task = edge.task
             for name in edge.changed:
-                edge.store_ends[name] = ends[stores[name].topic.name, task.id.partition]
+                place = self._changelog(name, task)
+                if place in self._written:
+                    edge.store_ends[name] = self._next[place] + self._written[place]
             point = task.checkpoint(edge.positions, {**task.store_ends, **edge.store_ends}, outputs, time_ms)
             keys.append(checkpoint_key(job, task.id))
             values.append(checkpoint_to_bytes(point))
         stack = self._parts.launch.settings.name
         self.writer.write_pairs(checkpoints_topic(stack), keys, values, checkpoint_partition(job))
         self._mirror()
-        self._output_ends.update({place: ends[place] for place in self._output_places})
 
-    def _output_spans(self, ends: dict[Place, int]) -> dict[str, dict[int, tuple[int, int]]]:
-        """Which part of each output this commit lies in."""
-        spans: dict[str, dict[int, tuple[int, int]]] = {}
-        for feed, places in self._parts.output_places.items():
-            grown = {
-                place[1]: (self._output_ends[place], ends[place])
-                for place in places
-                if ends[place] > self._output_ends[place]
-            }
-            if grown:
-                spans[feed] = grown
-        return spans
+    def _outputs_before(self) -> dict[str, dict[int, int]]:
+        """Where outputs ended before this commit. Those that go at once are not held back while Kafka is
+        asked: some of this commit's may stand before the end that was last heard of.
+        """
+        ends = self._output_ends if self._plain is None else self._older_ends
+        return {
+            feed: {place[1]: ends[place] for place in places}
+            for feed, places in self._parts.output_places.items()
+        }
 
 
 def _too_large(store: str, deltas: Deltas) -> BadRecord:

@@ -372,7 +372,7 @@ class Container:
         """Raise the epoch, so that a late answer to an old request ends no newer transaction."""
         log.info("the connection was disturbed: the writer is opened anew")
         self._committer.writer.close()
-        self._committer.writer = self._initialised()
+        self._committer.renew(self._initialised())
 
     # Telling
 

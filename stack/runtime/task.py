@@ -59,7 +59,7 @@ class Task:
         self,
         positions: dict[Place, int],
         store_ends: dict[str, int],
-        outputs: dict[str, dict[int, tuple[int, int]]],
+        outputs: dict[str, dict[int, int]],
         time_ms: int,
     ) -> Checkpoint:
         """The record of the commit that is being made."""

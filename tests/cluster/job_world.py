@@ -129,6 +129,15 @@ class JobWorld:
         wait_for(lambda: sum(map(len, self.tallies().values())) >= total, f"{total} tallies", limit_s)
         assert self.tallies() == {user: list(range(1, count + 1)) for user, count in clicks.items()}
 
+    @property
+    def changelog(self) -> str:
+        """The changelog of the counting job."""
+        return changelog_name(self.stack.settings.name, "count", "counts")
+
+    def changelog_ends(self) -> dict[int, int]:
+        """Where its partitions end."""
+        return self.stack.admin.ends(self.changelog, range(2))
+
     def state(self, store: str = "counts") -> dict[str, bytes]:
         """The last committed value of each key in a changelog."""
         topic = changelog_name(self.stack.settings.name, "count", store)

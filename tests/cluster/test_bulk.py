@@ -133,7 +133,7 @@ def test_a_fenced_writer_hears_of_it(stack: Stack, topic: str) -> None:
     with TransactionWriter(stack.access, f"{topic}-id") as second:
         second.init_transactions()
         with pytest.raises(LostOwnership):
-            first.commit_or_abort(lambda: None)
+            first.commit_delivered()
         first.close()
     assert in_log(stack, topic) == {0: [], 1: [], 2: []}
 

@@ -12,6 +12,7 @@ import pytest
 
 from stack import Stack
 from stack.kafka.inputs import InputReader
+from stack.kafka.writer import LogWriter
 from stack.model.job import group_name
 from stack.model.plan import Reason, TaskId, TaskState
 from tests.cluster.job_world import COUNT, SETTINGS, JobWorld, numbers
@@ -46,7 +47,11 @@ def test_counts_and_keeps_its_state(world: JobWorld, fleet: HandFleet) -> None:
     assert {
         task.partition: point.inputs["clicks"].offsets[task.partition] for task, point in points.items()
     } == ends
-    assert all(point.outputs.get("tallies") for point in points.values())
+    outputs = world.stack.admin.ends(world.stack.topic_of("tallies"), range(2))
+    for task, point in points.items():
+        # The last record of the log is the marker of the commit.
+        assert point.stores["counts"].end == world.changelog_ends()[task.partition] - 1
+        assert all(0 <= point.outputs["tallies"][number] < end for number, end in outputs.items())
     # A second life begins where the first ended, from the stores on disk.
     clicks += world.click(500, first=3)
     fleet.plan(1)
@@ -100,6 +105,25 @@ def test_a_stopped_container_finds_itself_fenced(world: JobWorld, fleet: HandFle
     assert not first.is_alive()
     clicks += world.click(500)
     world.await_exact(clicks)
+
+
+def test_checkpoints_tell_true_ends_even_if_somebody_else_writes_to_the_changelog(
+    world: JobWorld, fleet: HandFleet, tmp_path: Path
+) -> None:
+    clicks = world.click(1_000)
+    fleet.plan(1)
+    fleet.start()
+    world.await_exact(clicks)
+    with LogWriter(world.stack.access) as stranger:
+        for partition in (0, 1):
+            stranger.write_pairs(world.changelog, [b"stranger"] * 3, [bytes(8)] * 3, partition)
+    clicks += world.click(1_000, first=7)
+    world.await_exact(clicks)
+    fleet.kill()
+    fleet.start(data=tmp_path / "elsewhere")
+    clicks += world.click(1_000, first=3)
+    world.await_exact(clicks)
+    assert {user: count for user, count in world.counts().items() if user != "stranger"} == clicks
 
 
 def test_at_least_once_may_repeat_outputs_but_its_state_is_exact(world: JobWorld, fleet: HandFleet) -> None:
