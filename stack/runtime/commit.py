@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from stack.errors import BadRecord
+from stack.errors import BadRecord, Unavailable
 from stack.kafka.inputs import InputReader
 from stack.kafka.transactions import TransactionWriter
 from stack.kafka.writer import MAX_VALUE_BYTES, LogWriter
@@ -44,6 +44,8 @@ log = logging.getLogger("feedstack.container")
 # The group's offsets are a mirror for tools that look at it. Nobody works with them, and to store them takes
 # a fifth of a short commit: they follow within this time.
 _MIRROR_S = 1.0
+# An end that cannot be true is asked for again, for so long.
+_STALE_S, _ASK_AGAIN_S = 10.0, 0.05
 # After an abort everything that the thread waits for is over soon.
 _LAST_WAIT_S = 10.0
 
@@ -220,28 +222,43 @@ class Committer:
 
     def _ask_ends(self) -> None:
         """Where the next records of the changelogs would have stood before this transaction."""
-        ends = self._parts.stack.admin.all_ends(self._written)
+        floors = {
+            self._changelog(name, edge.task): edge.task.store_ends[name]
+            for edge in self._edges
+            for name in edge.changed
+        }
+        deadline = self._clock() + _STALE_S
+        while True:
+            ends = self._parts.stack.admin.all_ends(self._written)
+            if all(end >= floors.get(place, 0) + self._written[place] for place, end in ends.items()):
+                break
+            # A broker that was just started tells an end from before, for a moment.
+            if self._clock() > deadline:
+                raise Unavailable(f"changelogs end before what was written to them: {ends}")
+            time.sleep(_ASK_AGAIN_S)
         self._next.update({place: end - self._written[place] for place, end in ends.items()})
 
     def _compare(self, ends: dict[Place, int] | None, time_ms: int) -> None:
         """After the commit: whether the changelogs end where its checkpoints say."""
         told = {place: self._next[place] + count for place, count in self._written.items()}
-        if ends is None:
+        if ends is None or any(ends[place] < end for place, end in told.items()):
+            # No answer; or one of a broker that was just started and tells an end from before.
             self._forget_ends()
             return
         self._older_ends, self._output_ends = self._output_ends, {p: ends[p] for p in self._output_places}
         self._written.clear()
         # The marker of the transaction may be there already or not; the next record comes after it.
         self._next.update({place: end + 1 for place, end in told.items()})
-        wrong = {place: ends[place] for place, end in told.items() if ends[place] - end not in (0, 1)}
+        wrong = {place: ends[place] for place, end in told.items() if ends[place] > end + 1}
         if wrong:
             log.warning("changelogs do not end where they should, somebody else writes to them: %s", wrong)
             self._correct(wrong, time_ms)
 
     def _correct(self, ends: dict[Place, int], time_ms: int) -> None:
-        """Tell the true ends in checkpoints that take the place of those of the last commit."""
+        """Tell the true ends in one more commit."""
         self._forget_ends()
         for edge in self._edges:
+            edge.task.number += 1
             for name in edge.changed:
                 place = self._changelog(name, edge.task)
                 edge.store_ends[name] = ends.get(place, edge.store_ends[name])
