@@ -14,23 +14,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stack.model.packed import pack
+
 # Bytes of a key that one comparison of machine words judges.
 _WORD = 8
 
 
 def column(items: Collection[bytes | None]) -> pa.BinaryArray:
     """The items as one array. Made by hand: `pa.array` imports pandas, which takes a second or more."""
+    packed = pack(items)
     valid = None
-    try:
-        data = b"".join(items)  # type: ignore[arg-type]
-    except TypeError:
-        there = np.fromiter((one is not None for one in items), bool, len(items))
-        valid = pa.py_buffer(np.packbits(there, bitorder="little"))
-        items = [one or b"" for one in items]
-        data = b"".join(items)  # type: ignore[arg-type]
-    ends = np.zeros(len(items) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, items), np.int32, len(items)), out=ends[1:])  # type: ignore[arg-type]
-    return pa.Array.from_buffers(pa.binary(), len(items), [valid, pa.py_buffer(ends), pa.py_buffer(data)])
+    if packed.missing is not None:
+        valid = pa.py_buffer(np.packbits(~packed.missing, bitorder="little"))
+    ends = np.zeros(len(packed) + 1, np.int32)
+    np.cumsum(packed.sizes, out=ends[1:])
+    buffers = [valid, pa.py_buffer(ends), pa.py_buffer(packed.data)]
+    return pa.Array.from_buffers(pa.binary(), len(packed), buffers)
 
 
 def order(keys: pa.BinaryArray) -> pa.Int64Array:

@@ -75,7 +75,6 @@ class Overlay:
 
     def __init__(self, name: str, codec: StoreCodec, backing: Backing, max_cached: int = 100_000) -> None:
         self.name = name
-        self._codec = codec
         self._keys, self._values = codec.keys, codec.values
         self._backing = backing
         self._max_cached = max(1_000, max_cached // 2)

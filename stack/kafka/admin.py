@@ -67,6 +67,11 @@ class TopicPlan:
     replication: int = -1
 
 
+def _offsets_of(futures: Mapping[TopicPartition, Future[Any]]) -> dict[tuple[str, int], int]:
+    """What was answered for each partition."""
+    return {(place.topic, place.partition): future.result().offset for place, future in futures.items()}
+
+
 class KafkaAdmin:
     """Asks and changes topics. One client, until it finds no broker; the next question has a new one.
 
@@ -253,10 +258,7 @@ class KafkaAdmin:
 
         def answer() -> dict[tuple[str, int], int] | None:
             try:
-                found = {
-                    (place.topic, place.partition): future.result().offset
-                    for place, future in futures.items()
-                }
+                found = _offsets_of(futures)
             except KafkaException:
                 return None
             return None if OFFSET_INVALID in found.values() else found
@@ -287,10 +289,7 @@ class KafkaAdmin:
                 request_timeout=min(_ATTEMPT_S, self._timeout_s),
             )
             try:
-                found = {
-                    (place.topic, place.partition): future.result().offset
-                    for place, future in futures.items()
-                }
+                found = _offsets_of(futures)
             except KafkaException as error:
                 # A leader that was just elected, or just made, does not know yet that it is one.
                 # And a topic that was just made is not known to every broker at once.

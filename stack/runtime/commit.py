@@ -214,8 +214,7 @@ class Committer:
         if not self._next.keys() >= self._written.keys():
             writer.deliver_or_abort()
             writer.do_or_abort(self._ask_ends)
-        writer.do_or_abort(lambda: self._write_points(time_ms))
-        writer.deliver_or_abort()
+        self._deliver_points(time_ms)
         answer = self._parts.stack.admin.begin_ends([*self._written, *self._output_places])
         writer.commit_delivered()
         self._compare(answer(), time_ms)
@@ -263,8 +262,7 @@ class Committer:
                 place = self._changelog(name, edge.task)
                 edge.store_ends[name] = ends.get(place, edge.store_ends[name])
         self.writer.begin_if_needed()
-        self.writer.do_or_abort(lambda: self._write_points(time_ms))
-        self.writer.deliver_or_abort()
+        self._deliver_points(time_ms)
         self.writer.commit_delivered()
 
     def renew(self, writer: TransactionWriter) -> None:
@@ -298,6 +296,11 @@ class Committer:
             self._mirrored_at = self._started
         else:
             self._unmirrored.update(self._group_offsets())
+
+    def _deliver_points(self, time_ms: int) -> None:
+        """Steps 3 and 4."""
+        self.writer.do_or_abort(lambda: self._write_points(time_ms))
+        self.writer.deliver_or_abort()
 
     def _write_points(self, time_ms: int) -> None:
         """Step 3."""

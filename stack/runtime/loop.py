@@ -280,10 +280,13 @@ class Container:
         """When to commit what is uncommitted since then."""
         now = self._clock()
         if now > self._behind_until:
-            self._behind_until = now + _BEHIND_S
-            self._behind = self._reader.is_behind(_BEHIND_RECORDS)
+            self._look_whether_behind()
         committer = self._committer
         return self._cadence.due_at(self._behind, since, committer.finished_at, committer.last_took_s)
+
+    def _look_whether_behind(self) -> None:
+        self._behind_until = self._clock() + _BEHIND_S
+        self._behind = self._reader.is_behind(_BEHIND_RECORDS)
 
     def _tend_commit(self) -> None:
         """Finish a commit that is done; start one that is due."""
@@ -342,7 +345,7 @@ class Container:
                 return
         if self._committer.writer.disturbed:
             self._renew_writer()
-        self._behind = self._reader.is_behind(_BEHIND_RECORDS)
+        self._look_whether_behind()
         self._outlet.choose(self._behind)
         self._outlet.send(self._committer, self._behind)
 

@@ -191,7 +191,8 @@ class Output:
         except (BadRecord, KeyError) as error:
             fault = error if isinstance(error, BadRecord) else BadRecord(f"the batch has no column {name!r}")
             raise Refused(0, fault) from None
-        self._refuse_large(payloads.sizes, range(len(payloads)))
+        if payloads.largest > MAX_VALUE_BYTES:
+            raise _too_large(payloads.sizes.tolist(), range(len(payloads)))
         if self.spec.event_time is None or self._encoder.time_ms is None:
             self._close()
             self._closed.append(_Packed(keys, payloads))
@@ -221,7 +222,8 @@ class Output:
         payloads = None if len(places) < _FEW else self._encode_columns(columns)
         if payloads is None:
             payloads = self._encode_rows(columns, places)
-        self._refuse_large(list(map(len, payloads)), places)
+        if max(map(len, payloads)) > MAX_VALUE_BYTES:
+            raise _too_large(map(len, payloads), places)
         if None in keys and self._key_field is not None:
             own = columns[self._names.index(self._key_field)]
             keys = [theirs if key is None else key for key, theirs in zip(keys, own, strict=True)]
@@ -262,13 +264,6 @@ class Output:
             except BadRecord as error:
                 raise Refused(place, error) from None
         return encoded
-
-    @staticmethod
-    def _refuse_large(sizes: Any, places: Iterable[int]) -> None:
-        if len(sizes) and max(sizes) > MAX_VALUE_BYTES:
-            place, size = next(pair for pair in zip(places, sizes, strict=True) if pair[1] > MAX_VALUE_BYTES)
-            message = f"the value has {size:,} bytes; Kafka takes {MAX_VALUE_BYTES:,}"
-            raise Refused(place, BadRecord(message, hint=SMALLER))
 
     def send(self, writer: LogWriter) -> int:
         """Hand over everything that is encoded; returns how many records that were."""
@@ -326,6 +321,13 @@ class Outputs:
         """Forget whatever was not sent."""
         for output in self.by_name.values():
             output.drop()
+
+
+def _too_large(sizes: Iterable[int], places: Iterable[int]) -> Refused:
+    """The first value that is too large, as an error."""
+    place, size = next(pair for pair in zip(places, sizes, strict=True) if pair[1] > MAX_VALUE_BYTES)
+    message = f"the value has {size:,} bytes; Kafka takes {MAX_VALUE_BYTES:,}"
+    return Refused(place, BadRecord(message, hint=SMALLER))
 
 
 def _plain_kinds(schema: AvroSchema) -> list[tuple[type, pa.DataType]] | None:
