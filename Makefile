@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Many short processes start here: with compiled modules each is two seconds faster.
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check unit cluster chaos bench up down clean lock
+.PHONY: help setup demo test check unit cluster chaos compose-test bench up down clean lock
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,11 +21,12 @@ demo: setup  ## start a temporary cluster, make feeds, fill them, show them
 test: setup check  ## all checks and all tests, on a real Kafka and ZooKeeper
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-check: setup  ## lint, format, types, import contracts
+check: setup  ## lint, format, types, import contracts, docker-compose.yml where docker compose is there
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	@if docker compose version >/dev/null 2>&1; then echo "docker compose config"; docker compose config -q; fi
 
 unit: setup  ## only the tests that need no cluster
 	$(BIN)/pytest -n 2 -m "not cluster"
@@ -35,6 +36,10 @@ cluster: setup  ## only the tests on the real cluster
 
 chaos: setup  ## kill and stop everything under load, then check every record (about 5 minutes)
 	$(BIN)/stack chaos
+
+compose-test: setup  ## the cluster of docker-compose.yml: built, started, killed under load, verified (about 10 minutes)
+	@ops/compose/engine.sh up
+	@$(BIN)/stack compose trial; code=$$?; ops/compose/engine.sh down; exit $$code
 
 bench: setup  ## measure feeds and codecs against the bare clients
 	$(BIN)/stack bench feeds
@@ -53,3 +58,5 @@ clean:  ## stop the stack and remove .venv, caches and the stack's data
 lock:  ## write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
 	  --no-annotate --extra dev --upgrade pyproject.toml -o requirements.lock
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+	  --no-annotate -c requirements.lock pyproject.toml -o ops/compose/requirements.lock

@@ -6,9 +6,13 @@ import argparse
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 from ops.cluster.files import write_atomically
 from ops.cluster.jars import cache_folder
@@ -16,16 +20,18 @@ from ops.cluster.java import find_java
 from ops.cluster.layout import Layout
 from ops.cluster.logfile import log_to
 from ops.cluster.logging_conf import log4j_properties
-from ops.cluster.place import add_place, settings_of
+from ops.cluster.place import add_console, add_place, settings_of
 from ops.cluster.processes import mark
 from ops.cluster.runner_node import ARCHIVE, JVM, NAME, alive_file
 from stack.connection import Stack
 from stack.errors import FeedstackError, Unavailable
+from stack.runtime.host import is_dead, this_place
 from stack.runtime.runner import Runner
 from stack.runtime.spark_archive import archive_file, archive_words, make_in_background
 from stack.runtime.spark_conf import SparkPlace
 from stack.runtime.spark_containers import SparkContainers
-from stack.settings import Settings
+from stack.settings import Settings, read_endpoints
+from stack.zookeeper.turn import Turn
 
 _ENDPOINTS_LIMIT_S = 30.0
 
@@ -34,36 +40,67 @@ def main(arguments: list[str]) -> int:
     """Run until told to stop; a fault is one line on standard error."""
     parser = argparse.ArgumentParser(prog="python -m ops.runner")
     add_place(parser)
+    add_console(parser)
     options, _ = parser.parse_known_args(arguments)
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, _leave)
     try:
         settings = settings_of(options)
         layout = Layout(settings.data)
-        log_to(layout.logs / "runner.log", logging.INFO, 10 << 20)
+        log_to(None if options.console else layout.logs / "runner.log", logging.INFO, 10 << 20)
         logging.getLogger("py4j").setLevel(logging.WARNING)
-        return _run(settings, layout)
+        with _output(layout, options.console) as output:
+            spark_log = None if options.console else layout.logs / "spark.log"
+            run = _run_alone if settings.runner_alone else _run
+            return run(settings, layout, spark_log, output)
     except FeedstackError as error:
         sys.stderr.write(f"feedstack: {error.message}. {error.hint}\n")
         return 1
 
 
-def _run(settings: Settings, layout: Layout) -> int:
+@contextlib.contextmanager
+def _output(layout: Layout, console: bool) -> Iterator[int]:
+    """Where what Spark prints goes."""
+    if console:
+        yield sys.stderr.fileno()
+        return
+    with (layout.logs / "spark.out").open("ab") as file:
+        yield file.fileno()
+
+
+def _run_alone(settings: Settings, layout: Layout, spark_log: Path | None, output: int) -> int:
+    """Wait until no other runner works; end as soon as another one does."""
+    alive = alive_file(layout)
+    place = this_place(f"{os.getpid()}-{secrets.token_hex(4)}", settings.spark_master)
+    with contextlib.closing(Turn(read_endpoints(settings).zookeeper, settings.name, place, is_dead)) as turn:
+        signal.signal(signal.SIGTERM, lambda *_: turn.stop())
+        signal.signal(signal.SIGINT, lambda *_: turn.stop())
+        if not turn.wait(alive.touch):
+            return 0
+        signal.signal(signal.SIGTERM, _leave)
+        signal.signal(signal.SIGINT, _leave)
+        return _run(settings, layout, spark_log, output, turn)
+
+
+def _run(
+    settings: Settings, layout: Layout, spark_log: Path | None, output: int, turn: Turn | None = None
+) -> int:
     with (
-        (layout.logs / "spark.out").open("ab") as output,
-        contextlib.closing(_containers(settings, layout, output.fileno())) as containers,
+        contextlib.closing(_containers(settings, layout, spark_log, output)) as containers,
         _connected(settings) as stack,
     ):
         runner = Runner(stack, containers, alive_file(layout))
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
         signal.signal(signal.SIGINT, lambda *_: runner.stop())
+        if turn is not None:
+            threading.Thread(target=turn.keep, args=(runner.stop,), name="turn", daemon=True).start()
         runner.run()
     return 0
 
 
-def _containers(settings: Settings, layout: Layout, output: int) -> SparkContainers:
+def _containers(settings: Settings, layout: Layout, spark_log: Path | None, output: int) -> SparkContainers:
     conf = layout.conf / NAME / "log4j2.properties"
-    write_atomically(conf, log4j_properties(layout.logs / "spark.log", "warn", {}))
+    write_atomically(conf, log4j_properties(spark_log, "warn", {}))
     folder = layout.temporary(NAME) / f"spark-{os.getpid()}"
     java = find_java(settings.embedded.java).command
     archive = archive_file(cache_folder(), java)

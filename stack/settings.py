@@ -20,6 +20,7 @@ ENDPOINTS_NAME = "endpoints.json"
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _MASTER = re.compile(r"local(\[([1-9][0-9]{0,3}|\*)\])?|spark://[^\s,:/]+:[0-9]{1,5}(,[^\s,:/]+:[0-9]{1,5})*")
 _HOST = re.compile(r"[^\s,:/]+:([0-9]{1,5})")
+_URL = re.compile(r"https?://[^\s,:/]+:([0-9]{1,5})")
 _SECRET_WORDS = ("password", "secret", "ssl.key.pem", "sasl.jaas", "oauthbearer.config")
 # What the stack sets itself: its guarantees hang on these.
 _OWN_KAFKA_SETTINGS = {
@@ -99,7 +100,10 @@ class Settings:
     # Containers mostly wait for records: many more of them than cores is fine.
     spark_master: str = "local[64]"
     runner: bool = True
+    # Of several runners only one works at a time.
+    runner_alone: bool = False
     http_port: int = 0
+    http_url: str | None = None
     topic_prefix: str = ""
     embedded: Embedded = Embedded()
     kafka: OutsideKafka | None = None
@@ -167,6 +171,8 @@ def parse_settings(text: str, file: Path) -> Settings:
         faults.append("kafka.settings: given without kafka.bootstrap, the address of the outside Kafka")
     if "kafka" in tree and "embedded" in tree and kafka is not None:
         faults.append("embedded: an outside Kafka is named in [kafka]; remove one of the two")
+    if {"port", "url"} <= http.keys():
+        faults.append("http.url: a service elsewhere and a port for our own are named; remove one of the two")
     zookeeper_table = section(tree, "zookeeper", faults)
     zookeeper = _take(zookeeper_table, _ZOOKEEPER, "zookeeper.", faults)
     if ("bootstrap" in kafka_table) != ("hosts" in zookeeper_table):
@@ -186,7 +192,9 @@ def parse_settings(text: str, file: Path) -> Settings:
         zookeeper_hosts=zookeeper.get("hosts"),
         spark_master=spark.get("master", Settings.spark_master),
         runner=runner.get("enabled", True),
+        runner_alone=runner.get("alone", False),
         http_port=http.get("port", 0),
+        http_url=http.get("url"),
         **plain,
     )
     return resolve_paths(settings)
@@ -214,14 +222,15 @@ def read_endpoints(settings: Settings) -> Endpoints:
         raise Unavailable(
             f"{file} cannot be read: {error}", hint="Run `stack up`: it writes it anew."
         ) from None
+    http = settings.http_url or written.get("http")
     if settings.kafka is not None:
-        return Endpoints(settings.kafka.bootstrap, settings.zookeeper_hosts or "", written.get("http"))
+        return Endpoints(settings.kafka.bootstrap, settings.zookeeper_hosts or "", http)
     if "kafka" not in written:
         raise Unavailable(
             f"stack {settings.name!r} is not running: {settings.data} holds no running cluster",
             hint="Start it with `stack up`.",
         )
-    return Endpoints(written["kafka"], written["zookeeper"], written.get("http"))
+    return Endpoints(written["kafka"], written["zookeeper"], http)
 
 
 def _stack_name(value: Any) -> str:
@@ -242,6 +251,13 @@ def _hosts(value: Any) -> str:
         match = _HOST.fullmatch(one)
         if not match or not 1 <= int(match.group(1)) <= 65_535:
             raise BadInput(f"{value!r} must be host:port, or several with commas between")
+    return value
+
+
+def _url(value: Any) -> str:
+    match = _URL.fullmatch(plain_text(value))
+    if not match or not 1 <= int(match.group(1)) <= 65_535:
+        raise BadInput(f"{value!r} must be http://host:port")
     return value
 
 
@@ -295,8 +311,8 @@ _EMBEDDED: dict[str, Parse] = {
     "java": plain_text,
 }
 _SPARK: dict[str, Parse] = {"master": _master}
-_RUNNER: dict[str, Parse] = {"enabled": _flag}
-_HTTP: dict[str, Parse] = {"port": _port}
+_RUNNER: dict[str, Parse] = {"enabled": _flag, "alone": _flag}
+_HTTP: dict[str, Parse] = {"port": _port, "url": _url}
 _KAFKA: dict[str, Parse] = {"bootstrap": _hosts, "topic_prefix": _prefix}
 _KAFKA_TABLES = ("settings",)
 _ZOOKEEPER: dict[str, Parse] = {"hosts": _zookeeper_hosts}

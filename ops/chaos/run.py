@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections import Counter
@@ -9,22 +10,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ops.chaos.flow import Flow
-from ops.chaos.load import Load
 from ops.chaos.schedule import FaultKind, Round, schedule
-from ops.chaos.stage import CONTAINERS, LAST, PARTITIONS, SOURCE, STEPS, Stage, open_stage
+from ops.chaos.stage import CONTAINERS, STEPS, Stage, open_stage
 from ops.chaos.targets import Targets
+from ops.chaos.traffic import Traffic
 from ops.chaos.verdict import Kind, Report
-from ops.chaos.verifier import VerifierFault, verify
+from ops.chaos.verifier import VerifierFault
 from stack.errors import ClusterFault, FeedstackError
 
-_KEYS = 2_000
-_RATE = 1_500
-# Outputs flow again within this, or the run has failed; the longest a fault may take is part of it.
-_RECOVER_S = 120.0
-_LAST_S = 180.0
 _QUIET_S = 1.5
-_LOOK_S = 0.05
 _TWO = "two at a time"
 
 
@@ -106,40 +100,17 @@ class _Run:
         self._outcome = outcome
         self._say = say
         self._targets = Targets(stage)
-        stack = stage.stack
-        schema = stack.schema(SOURCE)
-        bootstrap = stack.endpoints.kafka
-        self._load = Load(
-            bootstrap,
-            stack.topic_of(SOURCE),
-            schema.schema.tree,
-            schema.id,
-            keys=_KEYS,
-            rate=_RATE,
-            seed=plan.seed,
-        )
-        self._flow = Flow(stack.access, stack.topic_of(LAST), PARTITIONS)
+        self._traffic = Traffic(stage, plan.seed)
 
     def carry_out(self) -> None:
         """From the first record to the verdict."""
         plan = self._plan
-        try:
+        with contextlib.closing(self._traffic):
             self._stage.deploy_all(self._say)
-            self._load.start()
-            self._await_flow(_RECOVER_S)
+            self._traffic.start()
             for one in schedule(plan.seed, plan.faults, len(STEPS), CONTAINERS, plan.long):
                 self._round(one)
-            while self._load.written < plan.records:
-                time.sleep(_LOOK_S)
-            self._load.stop()
-            acknowledged = self._load.by_key
-            self._say(f"the load has ended after {sum(acknowledged.values()):,} records; draining")
-            self._stage.drain_all()
-        finally:
-            self._load.abandon()
-            self._flow.close()
-        self._say("verifying")
-        self._outcome.report = verify(self._stage.chain, acknowledged, limit_s=_LAST_S)
+            self._outcome.report = self._traffic.judge(plan.records, self._say)
 
     def _round(self, one: Round) -> None:
         time.sleep(_QUIET_S)
@@ -156,22 +127,10 @@ class _Run:
             begun = begun if hits else time.monotonic()
             hits.append(f"{fault.kind} ({self._targets.hit(fault)})")
             self._outcome.faults[fault.kind] += 1
-        self._await_flow(_RECOVER_S)
-        gap_s = self._flow.longest_silence_s(begun, time.monotonic())
+        gap_s = self._traffic.gap_s(begun)
         kind = str(one.faults[0].kind) if len(one.faults) == 1 else _TWO
         self._outcome.gaps_s.setdefault(kind, []).append(gap_s)
         self._say(f"{', '.join(hits)}: outputs flow again after {gap_s:.1f} s")
-
-    def _await_flow(self, limit_s: float) -> None:
-        """Wait until the last feed has an output for everything that is written by now."""
-        wanted = self._load.by_partition
-        deadline = time.monotonic() + limit_s
-        while not self._flow.has_reached(wanted) or not wanted:
-            wanted = wanted or self._load.by_partition
-            if time.monotonic() > deadline:
-                behind = sum(max(0, count - self._flow.counts[part]) for part, count in wanted.items())
-                raise ClusterFault(f"after {limit_s:.0f} s {behind:,} records have no output")
-            time.sleep(_LOOK_S)
 
 
 def fault_rows(outcome: Outcome) -> list[tuple[str, int | None, float | None, float | None]]:

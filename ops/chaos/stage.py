@@ -175,7 +175,15 @@ def _patiently(question: Callable[[], T], limit_s: float = _PATIENCE_S) -> T:
 @contextlib.contextmanager
 def open_stage(say: Say) -> Iterator[Stage]:
     """A stage that lives as long as the block, with its feeds made."""
-    with temporary_stack("chaos", say) as settings, Stack.connect(settings) as stack:
+    with temporary_stack("chaos", say) as settings, stage_on(settings) as stage:
+        yield stage
+
+
+@contextlib.contextmanager
+def stage_on(settings: Settings) -> Iterator[Stage]:
+    """The same on a stack that runs already; its folder of schemas is written."""
+    with Stack.connect(settings) as stack:
+        settings.schemas.mkdir(parents=True, exist_ok=True)
         (settings.schemas / "count.avsc").write_text(json.dumps(_SCHEMA), encoding="utf-8")
         feeds = [_FEED.format(name=SOURCE, kind="source", partitions=PARTITIONS, origin="")]
         for step in STEPS:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from ops.cli.output import note, say, say_json, table
 from ops.cli.root import Session, json_option, pass_session
+
+if TYPE_CHECKING:
+    from ops.cluster.doctor import Finding
 
 
 @click.command()
@@ -96,7 +101,11 @@ def status(session: Session, as_json: bool) -> None:
         return
     say(f"stack {settings.name!r}, data in {settings.data}")
     if not services:
-        say("not running; start it with `stack up`")
+        say(
+            "not running; start it with `stack up`"
+            if settings.kafka is None
+            else "nothing of it runs on this machine; `stack doctor` asks its servers"
+        )
         return
     table(
         ["service", "state", "pid", "port", "uptime", "memory", "restarts"],
@@ -133,18 +142,23 @@ def doctor(session: Session, as_json: bool) -> None:
     """
     from ops.cluster.doctor import examine
 
+    if not tell_findings(examine(session.config), as_json):
+        raise click.exceptions.Exit(1)
+
+
+def tell_findings(findings: Iterable[Finding], as_json: bool, only_wrong: bool = False) -> bool:
+    """Print what was found, as it is found; whether there is no fault."""
     signs = {"ok": "=", "warning": "?", "fault": "!"}
-    findings = []
-    for finding in examine(session.config):
-        findings.append(finding)
-        if not as_json:
+    found = []
+    for finding in findings:
+        found.append(finding)
+        if not as_json and not (only_wrong and finding.level == "ok"):
             say(f"{signs[finding.level]} {finding.subject:<11} {finding.text}")
             if finding.hint:
                 say(f"              {finding.hint}")
     if as_json:
-        say_json([asdict(finding) for finding in findings])
-    if any(finding.level == "fault" for finding in findings):
-        raise click.exceptions.Exit(1)
+        say_json([asdict(finding) for finding in found])
+    return all(finding.level != "fault" for finding in found)
 
 
 COMMANDS = (up, down, status, doctor)

@@ -83,6 +83,7 @@ def _add_commands() -> None:
     from ops.cli import (  # noqa: F401
         chaos,
         cluster,
+        compose,
         feeds,
         generate,
         job_steering,
@@ -94,7 +95,15 @@ def _add_commands() -> None:
         tail,
     )
 
-    groups = (feeds.feeds, schemas.schemas, jobs.jobs, stories.demo, stories.bench, chaos.chaos)
+    groups = (
+        feeds.feeds,
+        schemas.schemas,
+        jobs.jobs,
+        stories.demo,
+        stories.bench,
+        chaos.chaos,
+        compose.compose,
+    )
     for command in (*cluster.COMMANDS, *groups):
         root.add_command(command)
 

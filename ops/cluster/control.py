@@ -46,6 +46,13 @@ class ServiceStatus:
 
 def up(settings: Settings, brokers: int | None, say: Say) -> None:
     """Start the stack, or find it running; returns when all its parts answer."""
+    if settings.kafka is not None and settings.http_url is not None and not settings.runner:
+        raise ClusterFault(
+            "nothing of this stack runs on this machine: its settings name Kafka, ZooKeeper and the HTTP "
+            "service elsewhere, and runner.enabled is false",
+            hint="Use it as it is (`stack doctor` looks at it), or start it where it runs; the cluster of "
+            "docker-compose.yml: `stack compose up`.",
+        )
     layout = Layout(settings.data)
     try:
         layout.data.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ops.cluster import processes
 from ops.cluster.control import LEAST_FREE_BYTES
-from ops.cluster.jars import KAFKA_VERSION, cache_folder, manifest_fault
+from ops.cluster.jars import KAFKA_VERSION, kafka_folder, manifest_fault
 from ops.cluster.java import find_java
 from ops.cluster.layout import Layout, read_cluster
 from ops.cluster.ports import holder, is_free
@@ -143,7 +143,7 @@ def _java(settings: Settings) -> Iterator[Finding]:
 
 
 def _jars(_settings: Settings) -> Iterator[Finding]:
-    folder = cache_folder() / f"kafka-{KAFKA_VERSION}"
+    folder = kafka_folder()
     wrong = manifest_fault(folder)
     if wrong and folder.exists():
         yield warn("jars", wrong, "`stack up` fetches them again.")
@@ -178,7 +178,9 @@ def _ports(settings: Settings) -> Iterator[Finding]:
 
 def _running(settings: Settings) -> Iterator[Finding]:
     found = processes.find(settings.data)
-    if not found:
+    if not found and settings.kafka is not None:
+        yield ok("cluster", "nothing of it runs on this machine")
+    elif not found:
         yield ok("cluster", "not running; `stack up` starts it")
     elif processes.SUPERVISOR not in found:
         yield warn(

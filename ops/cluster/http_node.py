@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
 import sys
 
 from ops.cluster.layout import Layout
 from ops.cluster.place import place_words
-from ops.cluster.ports import HOST
+from ops.cluster.probes import answers_health
 from ops.cluster.processes import mark
 from ops.cluster.service import Service
 from stack.settings import Settings
@@ -23,18 +22,6 @@ def http_service(layout: Layout, settings: Settings, port: int) -> Service:
     return Service(
         NAME, port, command, log, lambda: None, lambda: answers_health(port), _explain, patience_s=5.0
     )
-
-
-def answers_health(port: int) -> bool:
-    """Whether the service and what it stands on answer."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=2)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def _explain(tail: str) -> str | None:

@@ -76,6 +76,11 @@ def spark_jars() -> Path:
     return folder
 
 
+def kafka_folder() -> Path:
+    """Where Kafka's jars are, or would be."""
+    return cache_folder() / _KAFKA.folder
+
+
 def kafka_jars(java: Java, say: Callable[[str], None]) -> Path:
     """The folder with Kafka's jars, fetched if need be. `say` hears about anything that takes time."""
     return cached_jars(_KAFKA, java, say)

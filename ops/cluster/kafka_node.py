@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import struct
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ops.cluster.files import make_empty, write_atomically
@@ -14,6 +13,7 @@ from ops.cluster.java import Java
 from ops.cluster.layout import Cluster, Layout
 from ops.cluster.logging_conf import log4j_properties
 from ops.cluster.ports import HOST
+from ops.cluster.probes import answers_versions
 from ops.cluster.processes import mark
 from ops.cluster.properties import properties_text
 from ops.cluster.service import Service
@@ -22,6 +22,8 @@ from stack.errors import ClusterFault
 # Written by us after Kafka's format tool has ended well: a folder without it is half made.
 _FORMATTED = ".feedstack-formatted"
 _FORMAT_LIMIT_S = 60
+_CONTROLLER = "CONTROLLER"
+LOGGERS = {"kafka.server.KafkaRaftServer": "info", "org.apache.kafka.clients.NetworkClient": "error"}
 
 
 def broker_name(node: int) -> str:
@@ -46,14 +48,7 @@ def kafka_service(
         mark(layout.data, name),
         # A killed JVM leaves the native libraries that it unpacked: not in everybody's /tmp.
         f"-Djava.io.tmpdir={layout.temporary(name)}",
-        "-XX:+PerfDisableSharedMem",
-        f"-Xms{min(heap_bytes, 256 << 20) >> 20}m",
-        f"-Xmx{heap_bytes >> 20}m",
-        "-XX:+UseG1GC",
-        "-XX:MaxGCPauseMillis=20",
-        "-XX:+ExitOnOutOfMemoryError",
-        "-XX:MaxDirectMemorySize=128m",
-        "-Djava.awt.headless=true",
+        *java_words(heap_bytes),
         *class_path,
         "kafka.Kafka",
         str(conf / "server.properties"),
@@ -63,9 +58,8 @@ def kafka_service(
     def prepare() -> None:
         folder = layout.service(name)
         make_empty(layout.temporary(name))
-        write_atomically(conf / "server.properties", _properties(folder, cluster, node))
-        loggers = {"kafka.server.KafkaRaftServer": "info", "org.apache.kafka.clients.NetworkClient": "error"}
-        write_atomically(conf / "log4j2.properties", log4j_properties(log, "warn", loggers))
+        write_atomically(conf / "server.properties", broker_properties(folder, _loopback_node(cluster, node)))
+        write_atomically(conf / "log4j2.properties", log4j_properties(log, "warn", LOGGERS))
         tool = [*base, *class_path, "kafka.tools.StorageTool", "format", "-g", "-t", cluster.cluster_id]
         format_folder(folder, [*tool, "-c", str(conf / "server.properties")])
 
@@ -123,31 +117,53 @@ def _has_data(folder: Path) -> bool:
     )
 
 
-def _properties(folder: Path, cluster: Cluster, node: int) -> str:
-    broker, controller = cluster.ports[broker_name(node)], cluster.ports[controller_name(node)]
+@dataclass(frozen=True)
+class Node:
+    """One broker of a cluster: what it listens on, how clients reach it, and who votes with it.
+
+    Listeners are by name, as host:port; the one that brokers use among themselves comes first.
+    """
+
+    number: int
+    brokers: int
+    listeners: Mapping[str, str]
+    advertised: Mapping[str, str]
+    controller: str
+    voters: Mapping[int, str]
+
+
+def _loopback_node(cluster: Cluster, number: int) -> Node:
+    address = f"{HOST}:{cluster.ports[broker_name(number)]}"
     nodes = range(1, cluster.brokers + 1)
-    voters = ",".join(f"{one}@{HOST}:{cluster.ports[controller_name(one)]}" for one in nodes)
-    in_sync = 2 if cluster.brokers >= 3 else 1
+    voters = {one: f"{HOST}:{cluster.ports[controller_name(one)]}" for one in nodes}
+    return Node(number, cluster.brokers, {"BROKER": address}, {"BROKER": address}, voters[number], voters)
+
+
+def broker_properties(folder: Path, node: Node) -> str:
+    """The settings of one broker and controller."""
+    in_sync = 2 if node.brokers >= 3 else 1
+    names = [*node.listeners, _CONTROLLER]
+    listeners = {**node.listeners, _CONTROLLER: node.controller}
     values: Mapping[str, object] = {
         "process.roles": "broker,controller",
-        "node.id": node,
-        "controller.quorum.voters": voters,
-        "controller.listener.names": "CONTROLLER",
-        "listeners": f"BROKER://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
-        "advertised.listeners": f"BROKER://{HOST}:{broker}",
-        "listener.security.protocol.map": "BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "BROKER",
+        "node.id": node.number,
+        "controller.quorum.voters": ",".join(f"{one}@{place}" for one, place in node.voters.items()),
+        "controller.listener.names": _CONTROLLER,
+        "listeners": ",".join(f"{name}://{place}" for name, place in listeners.items()),
+        "advertised.listeners": ",".join(f"{name}://{place}" for name, place in node.advertised.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+        "inter.broker.listener.name": names[0],
         "log.dirs": folder,
         # Feeds are made by `stack feeds apply`; a mistyped name must not make one.
         "auto.create.topics.enable": "false",
-        "default.replication.factor": cluster.brokers,
+        "default.replication.factor": node.brokers,
         "min.insync.replicas": in_sync,
-        "offsets.topic.replication.factor": cluster.brokers,
+        "offsets.topic.replication.factor": node.brokers,
         "offsets.topic.num.partitions": 8,
-        "transaction.state.log.replication.factor": cluster.brokers,
+        "transaction.state.log.replication.factor": node.brokers,
         "transaction.state.log.min.isr": in_sync,
         "transaction.state.log.num.partitions": 8,
-        "share.coordinator.state.topic.replication.factor": cluster.brokers,
+        "share.coordinator.state.topic.replication.factor": node.brokers,
         "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": 1,
         "group.initial.rebalance.delay.ms": 0,
@@ -161,26 +177,26 @@ def _properties(folder: Path, cluster: Cluster, node: int) -> str:
         # A broker that was killed may come back only when its session is over. Where it is the only one it
         # stands and falls with its controller: nobody else could lead. But one that only stood still for so
         # long is shut out for a moment, and whoever asks then is told that there is no broker (decision 19).
-        "broker.session.timeout.ms": 6_000 if cluster.brokers > 1 else 3_000,
-        "broker.heartbeat.interval.ms": 2_000 if cluster.brokers > 1 else 300,
+        "broker.session.timeout.ms": 6_000 if node.brokers > 1 else 3_000,
+        "broker.heartbeat.interval.ms": 2_000 if node.brokers > 1 else 300,
         "controller.quorum.election.timeout.ms": 500,
         "controller.quorum.fetch.timeout.ms": 1_000,
     }
     return properties_text(values)
 
 
-def answers_versions(port: int) -> bool:
-    """Whether the broker answers an ApiVersions request, the first that every client sends."""
-    client = b"feedstack"
-    body = struct.pack(">hhih", 18, 0, 1, len(client)) + client
-    try:
-        with socket.create_connection((HOST, port), timeout=1) as connection:
-            connection.settimeout(2)
-            connection.sendall(struct.pack(">i", len(body)) + body)
-            head = connection.recv(10)
-    except OSError:
-        return False
-    return len(head) == 10 and struct.unpack(">iih", head)[1:] == (1, 0)
+def java_words(heap_bytes: int) -> list[str]:
+    """The words for the JVM of a broker."""
+    return [
+        "-XX:+PerfDisableSharedMem",
+        f"-Xms{min(heap_bytes, 256 << 20) >> 20}m",
+        f"-Xmx{heap_bytes >> 20}m",
+        "-XX:+UseG1GC",
+        "-XX:MaxGCPauseMillis=20",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:MaxDirectMemorySize=128m",
+        "-Djava.awt.headless=true",
+    ]
 
 
 def explain(tail: str) -> str | None:

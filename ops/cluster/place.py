@@ -19,6 +19,11 @@ def add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", type=Path)
 
 
+def add_console(parser: argparse.ArgumentParser) -> None:
+    """Let a child log to standard error, where somebody else collects that."""
+    parser.add_argument("--console", action="store_true")
+
+
 def settings_of(options: argparse.Namespace) -> Settings:
     """The settings of the stack that the words name."""
     if options.config:

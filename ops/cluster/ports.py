@@ -9,9 +9,10 @@ from collections.abc import Collection, Mapping
 
 import psutil
 
+from ops.cluster.probes import LOOPBACK
 from stack.errors import ClusterFault
 
-HOST = "127.0.0.1"
+HOST = LOOPBACK
 LAST_PORT = 65_535
 _PATIENCE_S = 2.0
 

@@ -21,7 +21,7 @@ from stack.settings import Endpoints, Settings
 
 def wanted_ports(settings: Settings, brokers: int) -> dict[str, int]:
     """Every port that the stack listens on, with the number that the settings ask for or 0."""
-    ports = {HTTP: settings.http_port}
+    ports = {} if settings.http_url else {HTTP: settings.http_port}
     if settings.kafka is None:
         ports[ZOOKEEPER] = settings.embedded.zookeeper_port
         first = settings.embedded.kafka_port
@@ -38,9 +38,13 @@ def embedded_services(
     cluster = read_cluster(layout)
     if cluster is None:
         raise ClusterFault(f"{layout.data} has not been prepared", hint="Start the stack with `stack up`.")
-    http = http_service(layout, settings, cluster.ports[HTTP])
-    http_url = f"http://{HOST}:{http.port}"
-    ours = [http, *([runner_service(layout, settings)] if settings.runner else [])]
+    ours, http_url = [], settings.http_url
+    if http_url is None:
+        http = http_service(layout, settings, cluster.ports[HTTP])
+        ours.append(http)
+        http_url = f"http://{HOST}:{http.port}"
+    if settings.runner:
+        ours.append(runner_service(layout, settings))
     if settings.kafka is not None:
         return ours, Endpoints(settings.kafka.bootstrap, settings.zookeeper_hosts or "", http_url)
     java = find_java(settings.embedded.java)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 from ops.cluster.files import make_empty, write_atomically
@@ -11,6 +11,7 @@ from ops.cluster.java import Java
 from ops.cluster.layout import Layout
 from ops.cluster.logging_conf import log4j_properties
 from ops.cluster.ports import HOST
+from ops.cluster.probes import answers_ruok
 from ops.cluster.processes import mark
 from ops.cluster.properties import properties_text
 from ops.cluster.service import Service
@@ -32,12 +33,32 @@ _JARS = (
 def zookeeper_service(layout: Layout, java: Java, port: int, heap_bytes: int) -> Service:
     """A single ZooKeeper server on the loopback, admin server off."""
     conf = layout.conf / NAME
-    jars = [str(jar) for pattern in _JARS for jar in sorted(spark_jars().glob(f"{pattern}.jar"))]
     log = layout.logs / "zookeeper.log"
     command = [
         java.command,
         mark(layout.data, NAME),
         f"-Djava.io.tmpdir={layout.temporary(NAME)}",
+        *java_words(heap_bytes),
+        f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}",
+        "-cp",
+        class_path(),
+        "org.apache.zookeeper.server.ZooKeeperServerMain",
+        str(conf / "zoo.cfg"),
+    ]
+
+    def prepare() -> None:
+        make_empty(layout.temporary(NAME))
+        write_atomically(conf / "zoo.cfg", properties_text(_settings(layout.service(NAME), port)))
+        loggers = {"org.apache.zookeeper.server.ZooKeeperServerMain": "info"}
+        write_atomically(conf / "log4j2.properties", log4j_properties(log, "warn", loggers))
+        layout.service(NAME).mkdir(parents=True, exist_ok=True)
+
+    return Service(NAME, port, command, log, prepare, lambda: answers_ruok(port), explain, patience_s=10.0)
+
+
+def java_words(heap_bytes: int) -> list[str]:
+    """The words for the JVM of a ZooKeeper server."""
+    return [
         "-XX:+PerfDisableSharedMem",
         f"-Xmx{heap_bytes >> 20}m",
         "-XX:+UseSerialGC",
@@ -45,52 +66,33 @@ def zookeeper_service(layout: Layout, java: Java, port: int, heap_bytes: int) ->
         "-XX:+ExitOnOutOfMemoryError",
         "-Xshare:auto",
         "-Dzookeeper.admin.enableServer=false",
-        f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}",
-        "-cp",
-        ":".join(jars),
-        "org.apache.zookeeper.server.ZooKeeperServerMain",
-        str(conf / "zoo.cfg"),
     ]
 
-    def prepare() -> None:
-        make_empty(layout.temporary(NAME))
-        write_atomically(conf / "zoo.cfg", _properties(layout.service(NAME), port))
-        loggers = {"org.apache.zookeeper.server.ZooKeeperServerMain": "info"}
-        write_atomically(conf / "log4j2.properties", log4j_properties(log, "warn", loggers))
-        layout.service(NAME).mkdir(parents=True, exist_ok=True)
-        if not jars:
-            raise ClusterFault(
-                f"no ZooKeeper in {spark_jars()}", hint="Reinstall pyspark: `make clean setup`."
-            )
 
-    return Service(NAME, port, command, log, prepare, lambda: answers_ruok(port), explain, patience_s=10.0)
+def class_path() -> str:
+    """Where its classes are; ClusterFault if there are none."""
+    jars = [str(jar) for pattern in _JARS for jar in sorted(spark_jars().glob(f"{pattern}.jar"))]
+    if not jars:
+        raise ClusterFault(f"no ZooKeeper in {spark_jars()}", hint="Reinstall pyspark: `make clean setup`.")
+    return ":".join(jars)
 
 
-def _properties(data: Path, port: int) -> str:
-    return properties_text(
-        {
-            "dataDir": data,
-            "clientPort": port,
-            "clientPortAddress": HOST,
-            "tickTime": 1000,
-            "maxClientCnxns": 0,
-            "4lw.commands.whitelist": "ruok,srvr",
-            "autopurge.snapRetainCount": 3,
-            "autopurge.purgeInterval": 1,
-            # The log is preallocated: 64 MB by default, for a few kilobytes of ours.
-            "preAllocSize": 1024,
-        }
-    )
+def _settings(data: Path, port: int) -> Mapping[str, object]:
+    return {"clientPort": port, "clientPortAddress": HOST, **common_settings(data)}
 
 
-def answers_ruok(port: int) -> bool:
-    """ZooKeeper's own way to ask whether it serves."""
-    try:
-        with socket.create_connection((HOST, port), timeout=1) as connection:
-            connection.sendall(b"ruok")
-            return connection.recv(4) == b"imok"
-    except OSError:
-        return False
+def common_settings(data: Path) -> Mapping[str, object]:
+    """What every ZooKeeper server of ours has in its zoo.cfg."""
+    return {
+        "dataDir": data,
+        "tickTime": 1000,
+        "maxClientCnxns": 0,
+        "4lw.commands.whitelist": "ruok,srvr",
+        "autopurge.snapRetainCount": 3,
+        "autopurge.purgeInterval": 1,
+        # The log is preallocated: 64 MB by default, for a few kilobytes of ours.
+        "preAllocSize": 1024,
+    }
 
 
 def explain(tail: str) -> str | None:

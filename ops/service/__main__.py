@@ -1,4 +1,7 @@
-"""Runs the HTTP service of one stack on the loopback: `python -m ops.service --config FILE --port N`."""
+"""Runs the HTTP service of one stack: `python -m ops.service --config FILE --port N`.
+
+On the loopback, with a log in the data folder, unless it is told otherwise.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ import argparse
 import logging
 import sys
 import time
+from functools import partial
 
 import uvicorn
 
 from ops.cluster.layout import Layout
 from ops.cluster.logfile import log_to
-from ops.cluster.place import add_place, settings_of
+from ops.cluster.place import add_console, add_place, settings_of
 from ops.cluster.ports import HOST
 from ops.service.app import create_app
+from ops.service.metrics_routes import metrics_router
 from stack.connection import Stack
 from stack.errors import FeedstackError, NotFound, Unavailable
+from stack.zookeeper.fleet import open_fleet
 
 _KAFKA_LIMIT_S = 100.0
 
@@ -25,14 +31,18 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m ops.service")
     add_place(parser)
     parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--host", default=HOST)
+    add_console(parser)
     options, _ = parser.parse_known_args(arguments)
     try:
         settings = settings_of(options)
-        log_to(Layout(settings.data).logs / "http.log", logging.WARNING, 10 << 20)
+        file = None if options.console else Layout(settings.data).logs / "http.log"
+        log_to(file, logging.WARNING, 10 << 20)
         with Stack.connect(settings) as stack:
             _wait_for_kafka(stack)
-            app = create_app(stack.registry)
-            uvicorn.run(app, host=HOST, port=options.port, log_config=None, access_log=False)
+            fleet = partial(open_fleet, stack.endpoints.zookeeper, settings.name)
+            app = create_app(stack.registry, metrics_router(fleet))
+            uvicorn.run(app, host=options.host, port=options.port, log_config=None, access_log=False)
     except FeedstackError as error:
         sys.stderr.write(f"feedstack: {error.message}. {error.hint}\n")
         return 1

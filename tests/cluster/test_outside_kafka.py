@@ -13,9 +13,10 @@ import pytest
 from ops.cluster import processes
 from ops.cluster.jars import kafka_jars
 from ops.cluster.java import find_java
-from ops.cluster.kafka_node import answers_versions, kafka_service
+from ops.cluster.kafka_node import kafka_service
 from ops.cluster.layout import Cluster, Layout
 from ops.cluster.ports import free_port
+from ops.cluster.probes import answers_versions
 from stack import Latest, Oldest, Stack, load_settings
 from stack.errors import BadConfig
 from stack.settings import Endpoints

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.cluster import http_node, jars, kafka_node, processes, restart, zookeeper_node
+from ops.cluster import http_node, jars, kafka_node, probes, processes, restart, zookeeper_node
 from ops.cluster.files import read_json, write_atomically, write_json
 from ops.cluster.jars import kafka_jars, manifest_fault
 from ops.cluster.java import Java, find_java, parse_version
@@ -624,9 +624,9 @@ def test_the_end_of_a_log_is_explained(
 
 def test_nobody_answers_on_a_silent_port(taken: int) -> None:
     nobody = free_port({taken})
-    assert not kafka_node.answers_versions(nobody)
-    assert not zookeeper_node.answers_ruok(nobody)
-    assert not http_node.answers_health(nobody)
+    assert not probes.answers_versions(nobody)
+    assert not probes.answers_ruok(nobody)
+    assert not probes.answers_health(nobody)
 
 
 # Processes.

@@ -1,0 +1,76 @@
+"""The traffic of a run: a load at a steady rate into the first feed, and a look at the last one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ops.chaos.flow import Flow
+from ops.chaos.load import Load
+from ops.chaos.stage import LAST, PARTITIONS, SOURCE, Stage
+from ops.chaos.verdict import Report
+from ops.chaos.verifier import verify
+from stack.errors import ClusterFault
+
+KEYS, RATE = 2_000, 1_500
+# Outputs flow again within this, or the run has failed; the longest a fault may take is part of it.
+_RECOVER_S = 120.0
+_VERIFY_S = 180.0
+_LOOK_S = 0.05
+
+
+class Traffic:
+    """Load and outputs of one run. To be closed, whatever happens."""
+
+    def __init__(self, stage: Stage, seed: int, rate: int = RATE) -> None:
+        self._stage = stage
+        stack = stage.stack
+        schema = stack.schema(SOURCE)
+        self._load = Load(
+            stack.endpoints.kafka,
+            stack.topic_of(SOURCE),
+            schema.schema.tree,
+            schema.id,
+            keys=KEYS,
+            rate=rate,
+            seed=seed,
+        )
+        self._flow = Flow(stack.access, stack.topic_of(LAST), PARTITIONS)
+
+    def start(self) -> None:
+        """Begin to write, and wait until outputs flow."""
+        self._load.start()
+        self.await_flow()
+
+    def gap_s(self, since: float) -> float:
+        """Wait until outputs flow again, and tell how long none came to a partition."""
+        self.await_flow()
+        return self._flow.longest_silence_s(since, time.monotonic())
+
+    def await_flow(self, limit_s: float = _RECOVER_S) -> None:
+        """Wait until the last feed has an output for everything that is written by now."""
+        wanted = self._load.by_partition
+        deadline = time.monotonic() + limit_s
+        while not self._flow.has_reached(wanted) or not wanted:
+            wanted = wanted or self._load.by_partition
+            if time.monotonic() > deadline:
+                behind = sum(max(0, count - self._flow.counts[part]) for part, count in wanted.items())
+                raise ClusterFault(f"after {limit_s:.0f} s {behind:,} records have no output")
+            time.sleep(_LOOK_S)
+
+    def judge(self, records: int, say: Callable[[str], None]) -> Report:
+        """Write up to so many records, let the jobs come to rest, and read what they have left."""
+        while self._load.written < records:
+            time.sleep(_LOOK_S)
+        self._load.stop()
+        acknowledged = self._load.by_key
+        say(f"the load has ended after {sum(acknowledged.values()):,} records; draining")
+        self._stage.drain_all()
+        self.close()
+        say("verifying")
+        return verify(self._stage.chain, acknowledged, limit_s=_VERIFY_S)
+
+    def close(self) -> None:
+        """Write and watch no longer."""
+        self._load.abandon()
+        self._flow.close()
