@@ -106,7 +106,9 @@ def _containers(settings: Settings, layout: Layout, spark_log: Path | None, outp
     archive = archive_file(cache_folder(), java)
     words = archive_words(archive)
     place = SparkPlace(folder, java, conf, (mark(layout.data, JVM), *words), words)
-    containers = SparkContainers(settings.spark_master, settings.name, place, output)
+    containers = SparkContainers(
+        settings.spark_master, settings.name, place, output, given=settings.spark_conf
+    )
     make_in_background(archive, java, mark(layout.data, ARCHIVE))
     return containers
 

@@ -18,7 +18,10 @@ CONFIG_NAME = "stack.toml"
 CONFIG_VARIABLE = "STACK_CONFIG"
 ENDPOINTS_NAME = "endpoints.json"
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
-_MASTER = re.compile(r"local(\[([1-9][0-9]{0,3}|\*)\])?|spark://[^\s,:/]+:[0-9]{1,5}(,[^\s,:/]+:[0-9]{1,5})*")
+_MASTER = re.compile(
+    r"local(\[([1-9][0-9]{0,3}|\*)\])?|spark://[^\s,:/]+:[0-9]{1,5}(,[^\s,:/]+:[0-9]{1,5})*"
+    r"|yarn|k8s://https?://[^\s,:/]+:[0-9]{1,5}"
+)
 _HOST = re.compile(r"[^\s,:/]+:([0-9]{1,5})")
 _URL = re.compile(r"https?://[^\s,:/]+:([0-9]{1,5})")
 _SECRET_WORDS = ("password", "secret", "ssl.key.pem", "sasl.jaas", "oauthbearer.config")
@@ -33,6 +36,17 @@ _OWN_KAFKA_SETTINGS = {
     "enable.auto.commit": "the stack stores offsets itself",
     "partitioner": "keys are always spread by murmur2",
     "enable.partition.eof": "bounded reads need it",
+}
+# The same for Spark: a container is started by the runner and by nobody else.
+_OWN_SPARK_SETTINGS = {
+    "spark.master": "write it as spark.master",
+    "spark.app.name": "the stack names its application",
+    "spark.submit.deployMode": "the runner is the driver",
+    "spark.task.maxFailures": "the runner starts containers again",
+    "spark.speculation": "a container must not run twice",
+    "spark.dynamicAllocation.enabled": "containers stay where they are",
+    "spark.python.worker.reuse": "every container has a process of its own",
+    "spark.python.daemon.module": "containers are forked from our own",
 }
 
 
@@ -99,6 +113,7 @@ class Settings:
     schemas: Path = Path("schemas")
     # Containers mostly wait for records: many more of them than cores is fine.
     spark_master: str = "local[64]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
     runner: bool = True
     # Of several runners only one works at a time.
     runner_alone: bool = False
@@ -157,7 +172,9 @@ def parse_settings(text: str, file: Path) -> Settings:
     faults: list[str] = []
     plain = _take(tree, _TOP, "", faults)
     embedded = Embedded(**_take(section(tree, "embedded", faults), _EMBEDDED, "embedded.", faults))
-    spark = _take(section(tree, "spark", faults), _SPARK, "spark.", faults)
+    spark_table = section(tree, "spark", faults)
+    spark = _take(spark_table, _SPARK, "spark.", faults)
+    spark_conf = _spark_settings(spark_table.get("conf", {}), faults)
     runner = _take(section(tree, "runner", faults), _RUNNER, "runner.", faults)
     http = _take(section(tree, "http", faults), _HTTP, "http.", faults)
     kafka_table = section(tree, "kafka", faults)
@@ -191,6 +208,7 @@ def parse_settings(text: str, file: Path) -> Settings:
         topic_prefix=prefix,
         zookeeper_hosts=zookeeper.get("hosts"),
         spark_master=spark.get("master", Settings.spark_master),
+        spark_conf=spark_conf,
         runner=runner.get("enabled", True),
         runner_alone=runner.get("alone", False),
         http_port=http.get("port", 0),
@@ -281,7 +299,7 @@ def _brokers(value: Any) -> int:
 
 def _master(value: Any) -> str:
     if not _MASTER.fullmatch(plain_text(value)):
-        raise BadInput(f"must be local[N] or spark://host:port, got {value!r}")
+        raise BadInput(f"must be local[N], spark://host:port, yarn or k8s://https://host:port, got {value!r}")
     return value
 
 
@@ -314,7 +332,7 @@ _SPARK: dict[str, Parse] = {"master": _master}
 _RUNNER: dict[str, Parse] = {"enabled": _flag, "alone": _flag}
 _HTTP: dict[str, Parse] = {"port": _port, "url": _url}
 _KAFKA: dict[str, Parse] = {"bootstrap": _hosts, "topic_prefix": _prefix}
-_KAFKA_TABLES = ("settings",)
+_INNER_TABLES = {"kafka.": ("settings",), "spark.": ("conf",)}
 _ZOOKEEPER: dict[str, Parse] = {"hosts": _zookeeper_hosts}
 # Keys that people write with their unit but that are kept in bytes.
 _RENAMED = {"kafka_heap": "kafka_heap_bytes", "zookeeper_heap": "zookeeper_heap_bytes"}
@@ -323,9 +341,29 @@ _RENAMED = {"kafka_heap": "kafka_heap_bytes", "zookeeper_heap": "zookeeper_heap_
 def _take(
     table: Mapping[str, Any], parsers: Mapping[str, Parse], prefix: str, faults: list[str]
 ) -> dict[str, Any]:
-    tables = _TABLES if prefix == "" else _KAFKA_TABLES if prefix == "kafka." else ()
+    tables = _TABLES if prefix == "" else _INNER_TABLES.get(prefix, ())
     taken = take(table, parsers, prefix, faults, tables)
     return {_RENAMED.get(key, key): value for key, value in taken.items()}
+
+
+def _spark_settings(table: Any, faults: list[str]) -> dict[str, str]:
+    if not isinstance(table, dict):
+        faults.append("spark.conf: must be a table, written [spark.conf]")
+        return {}
+    settings: dict[str, str] = {}
+    for key, value in table.items():
+        name = f"spark.conf.{key}"
+        if key in _OWN_SPARK_SETTINGS:
+            faults.append(f"{name}: not to be set here: {_OWN_SPARK_SETTINGS[key]}")
+        elif not key.startswith("spark."):
+            faults.append(f'{name}: settings of Spark begin with "spark."; write the key in quotes')
+        elif isinstance(value, bool):
+            settings[key] = str(value).lower()
+        elif isinstance(value, str | int) and "\n" not in str(value):
+            settings[key] = str(value)
+        else:
+            faults.append(f"{name}: must be text, a number, true or false")
+    return settings
 
 
 def _librdkafka_settings(table: Any, folder: Path, faults: list[str]) -> dict[str, str | Secret]:

@@ -32,8 +32,10 @@ class SparkPlace:
         return [*words, f"-Dlog4j2.configurationFile={self.log4j}"] if self.log4j else words
 
 
-def spark_conf(master: str, name: str, identity: str, place: SparkPlace) -> dict[str, str]:
-    """Every setting of the Spark application of a runner."""
+def spark_conf(
+    master: str, name: str, identity: str, place: SparkPlace, given: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Every setting of the Spark application of a runner; what stack.toml gives comes last."""
     return {
         "spark.master": master,
         "spark.app.name": f"feedstack {name}",
@@ -52,6 +54,7 @@ def spark_conf(master: str, name: str, identity: str, place: SparkPlace) -> dict
         "spark.cleaner.periodicGC.interval": "10min",
         **_network(master, place.executor_words),
         **{f"spark.executorEnv.{key}": value for key, value in _environment(identity).items()},
+        **(given or {}),
     }
 
 

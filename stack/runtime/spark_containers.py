@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from stack.errors import Unavailable
@@ -64,6 +64,8 @@ class SparkContainers:
         place: SparkPlace,
         output: Output = subprocess.DEVNULL,
         body: Callable[[Iterator[Launch]], Iterator[Ending]] = run_launches,
+        *,
+        given: Mapping[str, str] | None = None,
     ) -> None:
         self.identity = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._body = body
@@ -72,7 +74,9 @@ class SparkContainers:
         self._asked_at = 0.0
         self.warm_at: float | None = None
         self._threads: set[threading.Thread] = set()
-        self._context, self._jvm = _start(spark_conf(master, name, self.identity, place), place, output)
+        self._context, self._jvm = _start(
+            spark_conf(master, name, self.identity, place, given), place, output
+        )
         threading.Thread(target=self._keep_warm, name="warm-up", daemon=True).start()
 
     def _keep_warm(self) -> None:

@@ -102,16 +102,17 @@ def test_every_setting_is_documented() -> None:
     tables: dict[str, Iterable[str]] = {
         "": settings._TOP,
         "embedded.": settings._EMBEDDED,
-        "spark.": settings._SPARK,
+        "spark.": [*settings._SPARK, *settings._INNER_TABLES["spark."]],
         "runner.": settings._RUNNER,
         "http.": settings._HTTP,
-        "kafka.": [*settings._KAFKA, *settings._KAFKA_TABLES],
+        "kafka.": [*settings._KAFKA, *settings._INNER_TABLES["kafka."]],
         "zookeeper.": settings._ZOOKEEPER,
     }
     assert {prefix.rstrip(".") for prefix in tables} - {""} == set(settings._TABLES)
     names = [f"{prefix}{key}" for prefix, keys in tables.items() for key in keys]
     assert [key for key in names if f"| `{key}` |" not in page] == []
-    assert [key for key in settings._OWN_KAFKA_SETTINGS if f"`{key}`" not in page] == []
+    own = [*settings._OWN_KAFKA_SETTINGS, *settings._OWN_SPARK_SETTINGS]
+    assert [key for key in own if f"`{key}`" not in page] == []
 
 
 def test_every_key_of_the_catalogue_is_documented() -> None:

@@ -17,7 +17,6 @@ from stack.model.fleet import JobState, JobStatus
 from stack.model.ledger import MemoryLedger
 from stack.model.plan import ContainerReport, TaskId, TaskReport, TaskState
 
-
 LABELS = ("job", "container", "task", "state", "name")
 
 

@@ -63,8 +63,13 @@ def test_every_key_of_an_embedded_stack_is_read() -> None:
         java = "/opt/java/bin/java"
         [spark]
         master = "local[4]"
+        [spark.conf]
+        "spark.executor.memory" = "1g"
+        "spark.executor.instances" = 2
+        "spark.eventLog.enabled" = true
         [runner]
         enabled = false
+        alone = true
         [http]
         port = 8099
         [kafka]
@@ -77,7 +82,13 @@ def test_every_key_of_an_embedded_stack_is_read() -> None:
         data=FILE.parent / "var/data",
         schemas=Path("/etc/shop/schemas"),
         spark_master="local[4]",
+        spark_conf={
+            "spark.executor.memory": "1g",
+            "spark.executor.instances": "2",
+            "spark.eventLog.enabled": "true",
+        },
         runner=False,
+        runner_alone=True,
         http_port=8099,
         topic_prefix="shop.",
         embedded=Embedded(
@@ -193,7 +204,7 @@ def test_the_message_counts_the_faults() -> None:
         ("[embedded]\nbroker = 1", "embedded.broker: unknown key; did you mean embedded.brokers?"),
         ("[http]\nprt = 1", "http.prt: unknown key; did you mean http.port?"),
         ("[kafka]\nsetings = 1", "kafka.setings: unknown key; did you mean kafka.settings?"),
-        ("[spark]\nzzz = 1", "spark.zzz: unknown key; known here: master"),
+        ("[spark]\nzzz = 1", "spark.zzz: unknown key; known here: conf, master"),
     ],
 )
 def test_an_unknown_key_is_told_what_was_meant(text: str, fault: str) -> None:
@@ -231,7 +242,19 @@ def test_an_unknown_key_is_told_what_was_meant(text: str, fault: str) -> None:
         (f"[embedded]\nkafka_port = 0x{'f' * 5000}", "embedded.kafka_port"),
         ("[http]\nport = 1.5", "http.port"),
         ("[spark]\nmaster = ''", "spark.master"),
-        ("[spark]\nmaster = 'yarn'", "spark.master"),
+        ("[spark]\nmaster = 'mesos://a:1'", "spark.master"),
+        ("[spark]\nmaster = 'k8s://host:443'", "spark.master"),
+        ("[spark]\nconf = 1", "spark.conf"),
+        ("[spark.conf]\n'spark.master' = 'yarn'", "spark.conf.spark.master"),
+        ("[spark.conf]\n'spark.task.maxFailures' = 4", "spark.conf.spark.task.maxFailures"),
+        ("[spark.conf]\nspark.a = 'x'", "spark.conf.spark"),
+        ("[spark.conf]\n'executor.memory' = '1g'", "spark.conf.executor.memory"),
+        ("[spark.conf]\n'spark.a' = [1]", "spark.conf.spark.a"),
+        ("[http]\nurl = 'http://host'", "http.url"),
+        ("[http]\nurl = 'ftp://host:1'", "http.url"),
+        ("[http]\nurl = 'http://host:70000'", "http.url"),
+        ("[http]\nport = 1\nurl = 'http://host:1'", "http.url"),
+        ("[runner]\nalone = 'yes'", "runner.alone"),
         ("[spark]\nmaster = 'local[0]'", "spark.master"),
         ("[spark]\nmaster = 'spark://host'", "spark.master"),
         ("[runner]\nenabled = 1", "runner.enabled"),
