@@ -9,16 +9,16 @@ import click
 
 from ops.cli.output import note, say, say_json, table
 from ops.cli.root import json_option
+from ops.compose import PROFILES
 
 if TYPE_CHECKING:
     from ops.compose.trial import Outcome
 
 _RECORDS = 60_000
-_PROFILES = ("ensemble", "standby", "metrics")
 profile_option = click.option(
     "--profile",
     "profiles",
-    type=click.Choice(_PROFILES),
+    type=click.Choice(PROFILES),
     multiple=True,
     help="More of it: three ZooKeeper servers, a second runner, Prometheus and Grafana.",
 )
@@ -90,10 +90,10 @@ def down(volumes: bool) -> None:
     Example:
       stack compose down
     """
-    from ops.compose.engine import Compose
+    from ops.compose.engine import ALL_PROFILES, Compose
 
     words = ["down", "--remove-orphans", *(["-v"] if volumes else [])]
-    if Compose(profiles=(*_PROFILES, "tools")).show(*words):
+    if Compose(profiles=ALL_PROFILES).show(*words):
         raise click.exceptions.Exit(1)
 
 

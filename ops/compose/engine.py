@@ -14,6 +14,7 @@ from typing import Any
 
 from ops.cluster.doctor import Finding, fault, ok
 from ops.cluster.ports import holder, is_free
+from ops.compose import PROFILES
 from stack.errors import ClusterFault
 from stack.model.duration import format_size
 
@@ -26,6 +27,7 @@ _ENGINE_HINT = (
     "Start it (systemctl start docker, or Docker Desktop). On a Debian machine without one, or without an "
     "image registry, as root: ops/compose/engine.sh up"
 )
+ALL_PROFILES = (*PROFILES, "tools")
 _PORTS = {
     "KAFKA_1_PORT": 19092,
     "KAFKA_2_PORT": 19093,

@@ -268,7 +268,7 @@ def memory_limit(files: tuple[Path, ...] = _CGROUP_LIMITS) -> int | None:
 
 def _spark(data: Path, main: list[str], words: list[str]) -> Server:
     java = find_java().command
-    logging = _logging(data / "conf", {"org.apache.spark.deploy": "info"})
+    logging = _logging(data / "conf", {})
     archive = archive_words(archive_file(cache_folder(), java))
     temporary = data / "tmp"
     make_empty(temporary)

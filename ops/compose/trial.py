@@ -21,18 +21,22 @@ from ops.chaos.traffic import Traffic
 from ops.chaos.verdict import Kind, Report
 from ops.chaos.verifier import VerifierFault
 from ops.cluster.ports import free_port
-from ops.compose.engine import ROOT, Compose, run
+from ops.compose.engine import ALL_PROFILES, ROOT, Compose, run
 from stack.errors import ClusterFault, FeedstackError
 from stack.settings import Settings, load_settings
 
 VICTIMS = ("kafka-2", "spark-worker-1", "runner", "zookeeper")
 """Who is killed, one after the other."""
 
+GROWN_VICTIMS = ("zookeeper", "runner")
+"""The same once there are others to take over."""
+
 _SEED = 7
 _RATE = 600
 _AWAY_S = 5.0
 _QUIET_S = 3.0
 _COMMAND_S = 180.0
+_ENSEMBLE_TRIES = 20
 Say = Callable[[str], None]
 
 
@@ -84,7 +88,7 @@ def run_trial(say: Say, records: int) -> Outcome:
             complaints = "".join(f"\n  {line}" for line in compose.complaints())
             raise ClusterFault(message + complaints, hint=f"Logs are kept in {kept}.") from error
         finally:
-            _remove(compose)
+            replace(compose, profiles=ALL_PROFILES).run("down", "-v", "--remove-orphans")
     outcome.left_behind = compose.left_behind()
     return outcome
 
@@ -108,10 +112,9 @@ class _Trial:
             stage.deploy_all(self._say)
             traffic.start()
             for service in VICTIMS:
-                time.sleep(_QUIET_S)
-                self._kill(service, traffic)
-            time.sleep(_QUIET_S)
+                self._kill(service, service, traffic)
             self._restart(traffic)
+            self._grow(traffic)
             self._outcome.report = traffic.judge(records, self._say)
 
     def _begin(self) -> None:
@@ -135,27 +138,47 @@ class _Trial:
     def _up(self, *services: str) -> None:
         self._compose.run("up", "-d", "--wait", *services)
 
-    def _kill(self, service: str, traffic: Traffic) -> None:
+    def _kill(self, service: str, title: str, traffic: Traffic) -> None:
         """Kill it, leave it dead for a while, start it again."""
+        time.sleep(_QUIET_S)
         begun = time.monotonic()
         self._compose.run("kill", service)
         time.sleep(_AWAY_S)
         self._compose.run("start", service)
-        gap_s = traffic.gap_s(begun)
-        self._outcome.gaps_s[service] = gap_s
-        self._say(
-            f"{service} was killed, and started again after {_AWAY_S:.0f} s: {gap_s:.1f} s without outputs"
-        )
+        self._note(title, traffic.gap_s(begun), f"was killed, and started again after {_AWAY_S:.0f} s")
         self._up()
+
+    def _note(self, title: str, gap_s: float, done: str) -> None:
+        self._outcome.gaps_s[title] = gap_s
+        self._say(f"{title} {done}: {gap_s:.1f} s without outputs")
 
     def _restart(self, traffic: Traffic) -> None:
         """Stop everything and start it again; the volumes stay."""
+        time.sleep(_QUIET_S)
         begun = time.monotonic()
         self._compose.run("stop")
         self._up()
-        gap_s = traffic.gap_s(begun)
-        self._outcome.gaps_s["everything"] = gap_s
-        self._say(f"everything was stopped and started again: {gap_s:.1f} s without outputs")
+        self._note("everything", traffic.gap_s(begun), "was stopped and started again")
+
+    def _grow(self, traffic: Traffic) -> None:
+        """Add two ZooKeeper servers and a runner, and kill those that were there."""
+        time.sleep(_QUIET_S)
+        begun = time.monotonic()
+        self._compose = replace(self._compose, profiles=(*self._compose.profiles, "ensemble", "standby"))
+        self._up()
+        self._await_ensemble()
+        self._note("growth", traffic.gap_s(begun), "by two ZooKeeper servers and a runner")
+        for service in GROWN_VICTIMS:
+            self._kill(service, f"{service}, of several", traffic)
+
+    def _await_ensemble(self) -> None:
+        """Wait until all three ZooKeeper servers are members."""
+        words = ["run", "--rm", "cli", "python", "-m", "ops.compose.ensemble", "show", "zookeeper:2181"]
+        for _ in range(_ENSEMBLE_TRIES):
+            if len(self._compose.run(*words).split()) == 6:
+                return
+            time.sleep(1)
+        raise ClusterFault("ZooKeeper has not become an ensemble of three")
 
 
 def _apart() -> Compose:
@@ -186,7 +209,3 @@ def _keep_logs(compose: Compose) -> Path:
             service = one["Config"]["Labels"]["com.docker.compose.service"]
             (kept / f"{name}.log").write_text(compose.run("logs", "--no-color", service), encoding="utf-8")
     return kept
-
-
-def _remove(compose: Compose) -> None:
-    compose.run("down", "-v", "--remove-orphans")

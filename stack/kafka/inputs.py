@@ -11,12 +11,11 @@ from itertools import compress
 from typing import Any
 
 import numpy as np
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from stack.errors import NotFound
 from stack.kafka.config import KafkaAccess, make_client
-from stack.kafka.errors import MISSING, translate, translated
-from stack.kafka.reader import READER_SETTINGS, RawBatch, poll_for
+from stack.kafka.errors import MISSING, translated
+from stack.kafka.reader import READER_SETTINGS, RawBatch, poll_for, without_events
 from stack.kafka.silence import LOOK_S, Silence, put_aside
 from stack.model.place import Place
 
@@ -172,7 +171,7 @@ class InputReader:
                     first = poll_for(self._consumer, deadline - self._clock())
                     messages = [] if first is None else [first]
             if any(map(Message.error, messages)):
-                messages = self._without_events(messages)
+                messages = without_events(messages, self._at_end, self._positions, fatal=MISSING)
             if messages:
                 return self._portions(messages)
             if self._silence.is_sick(self._consumer, self._read_up_to):
@@ -225,27 +224,9 @@ class InputReader:
         whence = list(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
         return [(place, list(compress(messages, map(place.__eq__, whence)))) for place in set(whence)]
 
-    def _without_events(self, messages: list[Message]) -> list[Message]:
-        """Take partition ends and errors out of a batch."""
-        records = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append(message)
-                continue
-            place = (message.topic(), message.partition())
-            if error.code() == KafkaError._PARTITION_EOF:
-                self._ends[place] = message.offset()
-                self._silence.heard(place)
-            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise NotFound(
-                    f"{place[0]}, partition {place[1]}: offset {self._positions.get(place)} is not there "
-                    f"({error.str()})",
-                    hint="Retention may have removed it: `stack feeds show` prints the offsets there are.",
-                )
-            elif error.code() in MISSING or not error.retriable():
-                raise translate(error, f"reading {place[0] or 'inputs'}")
-        return records
+    def _at_end(self, place: Place, offset: int) -> None:
+        self._ends[place] = offset
+        self._silence.heard(place)
 
     def committed(self, places: Iterable[Place]) -> dict[Place, int]:
         """What the group has committed, for people who ask; nothing here starts from it."""

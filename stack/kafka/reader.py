@@ -8,7 +8,7 @@ over a batch, and positions are asked per partition. That keeps it within a few 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -83,6 +83,37 @@ def poll_for(consumer: Consumer, left_s: float) -> Message | None:
     return consumer.poll(max(0.001, left_s) if left_s > 0 else 0)
 
 
+def without_events(
+    messages: list[Message],
+    at_end: Callable[[Place, int], None],
+    positions: Mapping[Place, int],
+    *,
+    fatal: Container[int] = (),
+) -> list[Message]:
+    """Take partition ends and errors out of a batch.
+
+    Ends are told to `at_end`. Errors that pass are left to the client, but for those in `fatal`.
+    """
+    records = []
+    for message in messages:
+        error = message.error()
+        if error is None:
+            records.append(message)
+            continue
+        place = (message.topic(), message.partition())
+        if error.code() == KafkaError._PARTITION_EOF:
+            at_end(place, message.offset())
+        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise NotFound(
+                f"{place[0]}, partition {place[1]}: offset {positions.get(place)} is not there "
+                f"({error.str()})",
+                hint="Retention may have removed it: `stack feeds show` prints the offsets there are.",
+            )
+        elif error.code() in fatal or not error.retriable():
+            raise translate(error, f"reading {place[0] or 'from Kafka'}")
+    return records
+
+
 class LogReader:
     """A consumer without a group: partitions and offsets are given, nothing is committed."""
 
@@ -154,7 +185,8 @@ class LogReader:
             messages = self._consume(max_records, deadline)
             at_bound = len(self._at_bound)
             if any(map(Message.error, messages)):
-                messages = self._without_events(messages)
+                places = {(self._topic, number): offset for number, offset in self._positions.items()}
+                messages = without_events(messages, self._at_end, places)
             if messages:
                 self._note_positions()
                 if len(self._at_bound) > at_bound:
@@ -199,30 +231,11 @@ class LogReader:
                     )
         return messages
 
-    def _without_events(self, messages: list[Message]) -> list[Message]:
-        """Take partition ends and errors out of a batch."""
-        records = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                # Control records are invisible: only this event tells that the end is reached.
-                self._ends[message.partition()] = message.offset()
-                self._silence.heard((self._topic, message.partition()))
-                self._reached(message.partition(), message.offset())
-            elif (
-                error.code() == KafkaError._AUTO_OFFSET_RESET
-                or error.code() == KafkaError.OFFSET_OUT_OF_RANGE
-            ):
-                raise NotFound(
-                    f"{self._topic}, partition {message.partition()}: offset "
-                    f"{self._positions.get(message.partition())} is not there ({error.str()})",
-                    hint="Retention may have removed it: `stack feeds show` prints the offsets there are.",
-                )
-            elif not error.retriable():
-                raise translate(error, f"reading {self._topic}")
-        return records
+    def _at_end(self, place: Place, offset: int) -> None:
+        """Control records are invisible: only this event tells that the end is reached."""
+        self._ends[place[1]] = offset
+        self._silence.heard(place)
+        self._reached(place[1], offset)
 
     def _reached(self, partition: int, offset: int) -> None:
         """A partition continues from here; at its bound it is paused, and its end is the bound itself."""

@@ -21,7 +21,7 @@ class SparkPlace:
     java: str = "java"
     log4j: Path | None = None
     jvm_words: tuple[str, ...] = ()
-    # The same for executors on this machine.
+    # The same for executors. Where a file that they name is missing, a JVM does without.
     executor_words: tuple[str, ...] = ()
     memory: str = "512m"
 
@@ -82,9 +82,7 @@ def _network(master: str, words: tuple[str, ...]) -> Mapping[str, str]:
         "spark.network.timeoutInterval": "2s",
         "spark.rpc.askTimeout": "10s",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": " ".join(
-            _quoted(word) for word in (*QUICK_WORDS, *(words if here else ()))
-        ),
+        "spark.executor.extraJavaOptions": " ".join(_quoted(word) for word in (*QUICK_WORDS, *words)),
     }
 
 

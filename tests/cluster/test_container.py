@@ -148,10 +148,10 @@ def test_at_least_once_outputs_keep_their_order_behind_and_caught_up(
 ) -> None:
     world.write_job(settings='guarantee = "at-least-once"\n' + SETTINGS)
     fleet.redeploy(world.folder)
-    clicks = world.click(20_000, users=50)
+    clicks = world.click(8_000, users=50)
     fleet.plan(1)
     fleet.start()
-    for burst in range(3):
+    for burst in range(2):
         world.await_exact(clicks)
         # Behind, outputs go in transactions, which leave a marker; caught up, each is there by itself.
         assert world.outputs() > sum(clicks.values())
@@ -160,7 +160,7 @@ def test_at_least_once_outputs_keep_their_order_behind_and_caught_up(
             clicks += world.click(1, first=number)
         world.await_exact(clicks)
         assert world.outputs() == before + 20
-        clicks += world.click(30_000, users=50, first=burst)
+        clicks += world.click(12_000, users=50, first=burst)
     world.await_exact(clicks)
 
 

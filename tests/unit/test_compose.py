@@ -79,6 +79,11 @@ def test_every_service_is_looked_after() -> None:
         assert name in COMPOSE["volumes"]
 
 
+def test_every_profile_is_known() -> None:
+    used = {profile for one in SERVICES.values() for profile in one.get("profiles", ())}
+    assert used == set(engine.ALL_PROFILES)
+
+
 def test_nothing_that_starts_by_default_waits_for_a_profile() -> None:
     assert all("depends_on" not in one for one in SERVICES.values())
 

@@ -80,7 +80,9 @@ def test_spark_never_retries_by_itself_and_stays_on_the_loopback_where_it_can() 
     assert here["spark.executor.extraJavaOptions"].endswith('"-Dx=a b"')
     far = spark_conf("spark://big:7077", "shop", "id-1", PLACE)
     assert "spark.driver.host" not in far
-    assert "-Dx" not in far["spark.executor.extraJavaOptions"]
+    assert far["spark.executor.extraJavaOptions"] == here["spark.executor.extraJavaOptions"]
+    given = spark_conf("yarn", "shop", "id-1", PLACE, {"spark.executor.memory": "2g", "spark.x": "y"})
+    assert (given["spark.executor.memory"], given["spark.x"]) == ("2g", "y")
     assert PLACE.words == ["-Dmark=1", "-Djava.io.tmpdir=/scratch", "-Dlog4j2.configurationFile=/log4j"]
 
 
