@@ -18,7 +18,7 @@ from ops.cluster.files import write_atomically
 from ops.cluster.jars import cache_folder
 from ops.cluster.java import find_java
 from ops.cluster.layout import Layout
-from ops.cluster.logfile import log_to
+from ops.cluster.logfile import leave, log_to
 from ops.cluster.logging_conf import log4j_properties
 from ops.cluster.place import add_console, add_place, settings_of
 from ops.cluster.processes import mark
@@ -131,4 +131,4 @@ def _leave(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -164,7 +164,7 @@ class _Trial:
         """Add two ZooKeeper servers and a runner, and kill those that were there."""
         time.sleep(_QUIET_S)
         begun = time.monotonic()
-        self._compose = replace(self._compose, profiles=(*self._compose.profiles, "ensemble", "standby"))
+        self._compose = replace(self._compose, profiles=("ensemble", "standby"))
         self._up()
         self._await_ensemble()
         self._note("growth", traffic.gap_s(begun), "by two ZooKeeper servers and a runner")
@@ -186,7 +186,7 @@ def _apart() -> Compose:
     ports: dict[str, int] = {}
     for name in Compose().ports:
         ports[name] = free_port(ports.values())
-    return Compose("feedstack-trial", {name: str(port) for name, port in ports.items()}, ("tools",))
+    return Compose("feedstack-trial", {name: str(port) for name, port in ports.items()})
 
 
 def _settings(compose: Compose, folder: Path) -> Settings:

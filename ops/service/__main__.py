@@ -14,7 +14,7 @@ from functools import partial
 import uvicorn
 
 from ops.cluster.layout import Layout
-from ops.cluster.logfile import log_to
+from ops.cluster.logfile import leave, log_to
 from ops.cluster.place import add_console, add_place, settings_of
 from ops.cluster.ports import HOST
 from ops.service.app import create_app
@@ -64,4 +64,4 @@ def _wait_for_kafka(stack: Stack) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -34,6 +34,8 @@ PASSING = {
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError._NOENT,
+    # The client let go of a connection while a question was under way on it.
+    KafkaError._DESTROY_BROKER,
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
 }

@@ -28,6 +28,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
 from stack.errors import LostOwnership, Unavailable
+from stack.zookeeper.session import QuickHandler
 
 SESSION_S = 6.0
 # How long one question may take before it counts as unanswered.
@@ -61,7 +62,9 @@ class FleetSession:
         self._suspended_at: float | None = None
         self._lock = threading.Lock()
         quick = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0)
-        self.client: Any = KazooClient(hosts=hosts, timeout=session_s, connection_retry=quick, logger=log)
+        self.client: Any = KazooClient(
+            hosts=hosts, timeout=session_s, connection_retry=quick, handler=QuickHandler(), logger=log
+        )
 
     def start(self, limit_s: float = 10.0) -> FleetSession:
         """Connect; Unavailable if no server answers in time."""
@@ -173,7 +176,7 @@ def _make_root(hosts: str, limit_s: float) -> None:
     servers, slash, path = hosts.partition("/")
     if not slash:
         return
-    client = KazooClient(hosts=servers, timeout=SESSION_S, logger=log)
+    client = KazooClient(hosts=servers, timeout=SESSION_S, handler=QuickHandler(), logger=log)
     try:
         client.start(timeout=limit_s)
         client.ensure_path(f"/{path}")

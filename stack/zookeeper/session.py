@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 
 from stack.errors import Unavailable
+
+# A machine that is gone does not even refuse: kazoo would wait for it as long as for a whole session, which
+# then is lost although other servers are there.
+_CONNECT_S = 1.5
+
+
+class QuickHandler(SequentialThreadingHandler):
+    """Tries one server after the other without waiting long for any of them."""
+
+    def create_connection(self, *words: Any, timeout: float = _CONNECT_S, **more: Any) -> Any:
+        return super().create_connection(*words, timeout=min(timeout, _CONNECT_S), **more)
 
 
 def stack_node(stack: str) -> str:
@@ -20,7 +32,7 @@ def stack_node(stack: str) -> str:
 @contextlib.contextmanager
 def session(hosts: str, timeout_s: float = 10.0) -> Iterator[KazooClient]:
     """A connected client for the block; Unavailable if no server answers in time."""
-    client = KazooClient(hosts=hosts, timeout=timeout_s)
+    client = KazooClient(hosts=hosts, timeout=timeout_s, handler=QuickHandler())
     try:
         client.start(timeout=timeout_s)
     except (KazooTimeoutError, KazooException) as error:
