@@ -45,6 +45,14 @@ def is_dead(place: RunnerPlace) -> bool:
         return False
 
 
+def is_former_self(place: RunnerPlace, own: RunnerPlace) -> bool:
+    """Whether a runner is this very one under an earlier session, with which it has ended.
+
+    Its id is that of its process, and the number of the session.
+    """
+    return place.id != own.id and place.id.rpartition(".")[0] == own.id.rpartition(".")[0] != ""
+
+
 def kill_container(host: str, pid: int, identity: str) -> bool:
     """Kill a container's process, also one that stands still, if it is surely one of ours.
 

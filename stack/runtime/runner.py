@@ -13,9 +13,10 @@ from pathlib import Path
 
 from stack.connection import Stack
 from stack.errors import FeedstackError, LostOwnership, Unavailable
+from stack.model.fleet import RunnerPlace
 from stack.model.job import JobEntry
 from stack.runtime.containers import Containers
-from stack.runtime.host import is_dead, this_place
+from stack.runtime.host import is_dead, is_former_self, this_place
 from stack.runtime.runner_feed import Errands, JobsFollower
 from stack.runtime.runner_job import LedJob, Means
 from stack.zookeeper.fleet import FleetNodes, FleetSession
@@ -152,7 +153,10 @@ class _Reign:
         self._complaints: set[str] = set()
         self.gone = threading.Event()
         fleet.watch_runner(means.runner, self.gone.set)
-        bury_dead_runners(fleet, is_dead)
+        bury_dead_runners(fleet, self._is_gone)
+
+    def _is_gone(self, place: RunnerPlace) -> bool:
+        return is_dead(place) or is_former_self(place, self._place)
 
     def round(self, stopping: bool = False) -> None:
         """Look at every job once; claim what nobody leads."""
@@ -196,7 +200,7 @@ class _Reign:
                 self._claim_one(name)
 
     def _claim_one(self, name: str) -> None:
-        lead = JobLead(self._fleet.job(name), self._place, is_dead)
+        lead = JobLead(self._fleet.job(name), self._place, self._is_gone)
         try:
             if lead.claim():
                 log.info("leads %s, term %s", name, lead.term)
@@ -215,7 +219,7 @@ class _Reign:
         if now - self._leftovers_at < _LEFTOVERS_S:
             return ()
         self._leftovers_at = now
-        bury_dead_runners(self._fleet, is_dead)
+        bury_dead_runners(self._fleet, self._is_gone)
         known = self._means.jobs.entries or {}
         return tuple(
             name

@@ -58,7 +58,8 @@ class Turn:
         holder = None if tree is None else parsed(runner_from_json, tree, self._path)
         if holder is not None and is_own(session, self._path):
             return None
-        if holder is not None and not self._is_dead(holder):
+        # An earlier session of this very runner may still be there for ZooKeeper.
+        if holder is not None and holder.id != self._place.id and not self._is_dead(holder):
             return holder
         ensure(session, self._root)
         change = Change(session, "taking the turn of runners")

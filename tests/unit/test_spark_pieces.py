@@ -22,7 +22,13 @@ from stack.model.fleet import (
     status_to_json,
 )
 from stack.model.plan import Reason
-from stack.runtime.host import IDENTITY_VARIABLE, is_dead, kill_container, this_place
+from stack.runtime.host import (
+    IDENTITY_VARIABLE,
+    is_dead,
+    is_former_self,
+    kill_container,
+    this_place,
+)
 from stack.runtime.spark_archive import archive_file, archive_words
 from stack.runtime.spark_conf import SparkPlace, spark_conf
 from stack.runtime.spark_endings import ending_of
@@ -118,6 +124,14 @@ def test_a_runner_of_this_machine_is_known_to_be_dead_or_alive() -> None:
     assert is_dead(replace(place, pid=process.pid, started=started))
     assert runner_from_json(runner_to_json(place)) == place
     assert isinstance(place, RunnerPlace)
+
+
+def test_a_runner_knows_its_former_self() -> None:
+    own = this_place("12-ab.2")
+    assert is_former_self(replace(own, id="12-ab.1"), own)
+    assert not is_former_self(own, own)
+    assert not is_former_self(replace(own, id="12-cd.1"), own)
+    assert not is_former_self(replace(own, id="r1"), replace(own, id="r2"))
 
 
 def test_only_a_container_of_ours_is_killed() -> None:
