@@ -22,8 +22,9 @@ _LOOK_S = 0.05
 class Traffic:
     """Load and outputs of one run. To be closed, whatever happens."""
 
-    def __init__(self, stage: Stage, seed: int, rate: int = RATE) -> None:
+    def __init__(self, stage: Stage, seed: int, rate: int = RATE, recover_s: float = _RECOVER_S) -> None:
         self._stage = stage
+        self._recover_s = recover_s
         stack = stage.stack
         schema = stack.schema(SOURCE)
         self._load = Load(
@@ -47,8 +48,9 @@ class Traffic:
         self.await_flow()
         return self._flow.longest_silence_s(since, time.monotonic())
 
-    def await_flow(self, limit_s: float = _RECOVER_S) -> None:
+    def await_flow(self) -> None:
         """Wait until the last feed has an output for everything that is written by now."""
+        limit_s = self._recover_s
         wanted = self._load.by_partition
         deadline = time.monotonic() + limit_s
         while not self._flow.has_reached(wanted) or not wanted:

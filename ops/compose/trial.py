@@ -36,6 +36,8 @@ _RATE = 600
 _AWAY_S = 5.0
 _QUIET_S = 3.0
 _COMMAND_S = 180.0
+# Twelve servers share the cores here, and all of them may start at once.
+_RECOVER_S = 300.0
 _ENSEMBLE_TRIES = 20
 Say = Callable[[str], None]
 
@@ -107,7 +109,7 @@ class _Trial:
         self._begin()
         with (
             stage_on(replace(self._settings, schemas=self._settings.root / "schemas")) as stage,
-            contextlib.closing(Traffic(stage, _SEED, _RATE)) as traffic,
+            contextlib.closing(Traffic(stage, _SEED, _RATE, _RECOVER_S)) as traffic,
         ):
             stage.deploy_all(self._say)
             traffic.start()
