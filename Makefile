@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Many short processes start here: with compiled modules each is two seconds faster.
 export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check unit cluster chaos compose-test bench up down clean lock
+.PHONY: help setup demo test check unit cluster simulate chaos compose-test bench up down clean lock
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,8 +18,9 @@ setup: .venv/.done  ## install what is needed into .venv (uv if it is there, els
 demo: setup  ## start a temporary cluster, make feeds, fill them, show them
 	@$(BIN)/stack demo
 
+# Tests of the cluster often wait: three at a time keep two cores busy.
 test: setup check  ## all checks and all tests, on a real Kafka and ZooKeeper
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: setup  ## lint, format, types, import contracts, docker-compose.yml where docker compose is there
 	$(BIN)/ruff check .
@@ -32,7 +33,11 @@ unit: setup  ## only the tests that need no cluster
 	$(BIN)/pytest -n 2 -m "not cluster"
 
 cluster: setup  ## only the tests on the real cluster
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m cluster
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m cluster
+
+simulate: setup  ## the engine in memory, with faults at every step: 5,000 seeds (about 5 minutes)
+	$(BIN)/stack simulate
+	$(BIN)/stack simulate --planted
 
 chaos: setup  ## kill and stop everything under load, then check every record (about 5 minutes)
 	$(BIN)/stack chaos

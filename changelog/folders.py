@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,19 +55,25 @@ def is_made(folder: Path) -> bool:
 
 def set_aside(folder: Path, reason: str, now_ms: int, *, keep_snapshots: bool = False) -> Path:
     """Move the folder out of the way; nothing in it is deleted."""
-    stamp = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
-    base = f"{folder.name}.aside-{reason}-{stamp}"
-    target = folder.with_name(base)
-    number = 1
-    while target.exists():
-        number += 1
-        target = folder.with_name(f"{base}-{number}")
+    target = aside_path(folder, reason, now_ms, Path.exists)
     folder.rename(target)
     if keep_snapshots and (target / SNAPSHOTS).exists():
         folder.mkdir()
         (target / SNAPSHOTS).rename(folder / SNAPSHOTS)
     sync_folder(folder.parent)
     log.warning("%s was moved aside to %s and is kept there until someone removes it", folder, target.name)
+    return target
+
+
+def aside_path(folder: Path, reason: str, now_ms: int, is_taken: Callable[[Path], bool]) -> Path:
+    """Where a folder that is moved aside goes."""
+    stamp = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+    base = f"{folder.name}.aside-{reason}-{stamp}"
+    target = folder.with_name(base)
+    number = 1
+    while is_taken(target):
+        number += 1
+        target = folder.with_name(f"{base}-{number}")
     return target
 
 

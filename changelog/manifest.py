@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,15 @@ def judge_manifest(folder: Path, identity: StoreIdentity) -> Misfit | None:
         return Misfit("unknown-format", f"its format is {found_format!r}, known is {FORMAT}")
     if tree.pop("checksum", None) != _checksum(tree):
         return Misfit("unreadable", "the checksum of its manifest is wrong")
+    return _difference(tree, identity)
+
+
+def misfit_of(found: StoreIdentity, wanted: StoreIdentity) -> Misfit | None:
+    """Why a store of one identity cannot be used as another's, or None if it can."""
+    return _difference(asdict(found), wanted)
+
+
+def _difference(tree: Mapping[str, Any], identity: StoreIdentity) -> Misfit | None:
     for name, wanted in asdict(identity).items():
         if tree.get(name) != wanted:
             label = name.replace("_", " ") if name not in {"key", "value"} else f"{name} codec"

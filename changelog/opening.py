@@ -10,6 +10,7 @@ from changelog.budget import Budget
 from changelog.faults import is_damaged, translate
 from changelog.lock import FolderLock
 from changelog.manifest import NAME, Misfit, StoreIdentity, judge_manifest, write_manifest
+from changelog.port import Store
 from changelog.store import RocksStore
 
 
@@ -17,7 +18,7 @@ from changelog.store import RocksStore
 class Opened:
     """An open store, and one sentence on what was found; `aside` is where a bad one was moved to."""
 
-    store: RocksStore
+    store: Store
     note: str
     aside: Path | None = None
 

@@ -2,7 +2,8 @@
 
 Layers, the newest first; a read takes the first that knows the key:
 
-    dirty      changed since the last commit was begun
+    dirty      changed since the last commit was begun, or since the mark where there is one
+    kept       changed before the mark
     in flight  changed before that, its commit is under way
     cache      read or written lately: two generations, so that what is not used falls out
     settled    committed, but not yet written to RocksDB
@@ -13,6 +14,9 @@ A commit takes `dirty` (`take`), at once or in portions, writes its deltas, and 
 `drop`s everything that is not committed. What is settled is written in larger portions than commits have: a
 key that changes in every commit is encoded and written once for many of them. A crash loses it, and the
 changelog brings it back.
+
+Between two commits `mark` begins a stretch of changes that either `keep` makes part of the rest or `undo`
+takes back.
 """
 
 from __future__ import annotations
@@ -83,6 +87,7 @@ class Overlay:
         self._hot: dict[Any, Any] = {}
         self._cold: dict[Any, Any] = {}
         self._dirty: dict[Any, Any] = {}
+        self._kept: dict[Any, Any] = {}
         self._in_flight: dict[Any, Any] = {}
         self._settled: dict[Any, Any] = {}
         self._pending: dict[bytes, bytes | None] = {}
@@ -246,6 +251,26 @@ class Overlay:
         """How many keys are committed but not yet in RocksDB; one that changes often may count twice."""
         return len(self._settled) + len(self._pending)
 
+    def mark(self) -> None:
+        """What changes from now on can be taken back; `keep` or `undo` must follow."""
+        self._kept, self._dirty = self._dirty, {}
+
+    def keep(self) -> None:
+        """What has changed since the mark stays."""
+        if self._kept:
+            self._kept.update(self._dirty)
+            self._dirty, self._kept = self._kept, {}
+
+    def undo(self, interrupted: bool = False) -> None:
+        """Take back what has changed since the mark; `interrupted` if a change may have come half-way."""
+        if interrupted:
+            # What stands in the cache but was not noted yet cannot be told from what was read.
+            self._hot, self._cold = {}, {}
+        for key in self._dirty:
+            self._hot.pop(key, None)
+            self._cold.pop(key, None)
+        self._dirty, self._kept = self._kept, {}
+
     def take(self) -> Deltas:
         """Everything changed since the last time, encoded. `settle` or `drop` must follow."""
         taken, self._dirty = self._dirty, {}
@@ -269,11 +294,11 @@ class Overlay:
 
     def drop(self) -> None:
         """Forget everything that is not committed."""
-        for layer in (self._in_flight, self._dirty):
+        for layer in (self._in_flight, self._kept, self._dirty):
             for key in layer:
                 self._hot.pop(key, None)
                 self._cold.pop(key, None)
-        self._dirty, self._in_flight, self._has_deletions = {}, {}, False
+        self._dirty, self._kept, self._in_flight, self._has_deletions = {}, {}, {}, False
 
     def write_pending(self, position: int, time_ms: int) -> None:
         """Write what is committed to RocksDB, with the changelog position that it stands for."""
@@ -305,11 +330,13 @@ class Overlay:
         return self._encode_all(held)
 
     def _encode_settled(self) -> None:
-        """Bring what is committed into the form in which RocksDB takes it."""
-        settled, self._settled = self._settled, {}
+        """Bring what is committed into the form in which RocksDB takes it. User code may be interrupted in
+        here: until all of it is pending, it is still settled.
+        """
         encode_key, encode = self._keys.encode, self._encode
-        for key, held in settled.items():
+        for key, held in self._settled.items():
             self._pending[encode_key(key)] = None if held is ABSENT else encode(held)
+        self._settled = {}
 
     def _unencodable(self, taken: Mapping[Any, Any]) -> BadRecord:
         """The first key or value that has no bytes, as an error."""
@@ -339,7 +366,7 @@ class Overlay:
         return held
 
     def _known(self, key: Any) -> Any:
-        for layer in (self._dirty, self._in_flight, self._settled, self._cold):
+        for layer in (self._dirty, self._kept, self._in_flight, self._settled, self._cold):
             held = layer.get(key)
             if held is not None:
                 return held
@@ -382,7 +409,7 @@ class Overlay:
         self._encode_settled()
         encode_key, encode = self._keys.encode, self._encode
         changed = dict(self._pending)
-        for layer in (self._in_flight, self._dirty):
+        for layer in (self._in_flight, self._kept, self._dirty):
             for key, held in layer.items():
                 changed[encode_key(key)] = None if held is ABSENT else encode(held)
         return {

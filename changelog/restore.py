@@ -6,7 +6,6 @@ A container restores one task while its siblings work in the same thread. So all
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
@@ -14,8 +13,10 @@ from changelog import folders
 from changelog.columns import column, order
 from changelog.faults import translate
 from changelog.plan import FromSnapshot, Rebuild, RestorePlan
-from changelog.store import RESERVED, RocksStore
+from changelog.port import Store
+from changelog.store import RESERVED
 from stack.errors import CorruptState, Unavailable
+from stack.machine import monotonic, sleep
 
 # Sorting this many keys at once takes well under a tenth of a second; more of them mean fewer files.
 CHUNK_ENTRIES = 200_000
@@ -25,7 +26,7 @@ _BATCH_ENTRIES = 5_000
 _PIECE_ENTRIES = 20_000
 
 
-def begin(store: RocksStore, plan: RestorePlan) -> int:
+def begin(store: Store, plan: RestorePlan) -> int:
     """Make the store ready for the plan; returns the offset from which deltas are to be read."""
     match plan:
         case FromSnapshot(position=position):
@@ -52,13 +53,13 @@ class BulkLoad:
 
     def __init__(
         self,
-        store: RocksStore,
+        store: Store,
         began_ms: int,
         *,
         chunk_entries: int = CHUNK_ENTRIES,
         chunk_bytes: int = CHUNK_BYTES,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = monotonic,
+        sleep: Callable[[float], None] = sleep,
     ) -> None:
         self._store = store
         self._time_ms = began_ms if store.position_time_ms is None else store.position_time_ms

@@ -35,7 +35,7 @@ from stack.errors import BadInput, CorruptState, FeedstackError, Unavailable
 RESERVED = b"\xff" * 16
 POSITION_KEY = RESERVED + b"feedstack.position"
 _POSITION = struct.Struct(">qq")
-_KEPT_SNAPSHOTS = 2
+KEPT_SNAPSHOTS = 2
 
 
 class RocksStore:
@@ -63,7 +63,7 @@ class RocksStore:
     def get(self, key: bytes) -> bytes | None:
         """The value of a key, or None."""
         if key >= RESERVED:
-            raise _reserved()
+            raise reserved()
         try:
             return self._db.get(key)
         except Exception as error:
@@ -74,7 +74,7 @@ class RocksStore:
         if not keys:
             return []
         if max(keys) >= RESERVED:
-            raise _reserved()
+            raise reserved()
         try:
             return self._db.get(keys)
         except Exception as error:
@@ -147,7 +147,7 @@ class RocksStore:
         batch = WriteBatch(raw_mode=True)
         for key, value in changes.items():
             if key >= RESERVED:
-                raise _reserved()
+                raise reserved()
             if value is None:
                 del batch[key]
             else:
@@ -216,7 +216,7 @@ class RocksStore:
             partial.rename(whole)
         except Exception as error:
             raise self._fault(error) from error
-        folders.prune_snapshots(self.folder, _KEPT_SNAPSHOTS)
+        folders.prune_snapshots(self.folder, KEPT_SNAPSHOTS)
         return place
 
     def snapshots(self) -> tuple[Snapshot, ...]:
@@ -310,7 +310,7 @@ class RocksStore:
         return fault
 
 
-def _reserved() -> BadInput:
+def reserved() -> BadInput:
     return BadInput(
         "a key of a store cannot begin with sixteen bytes of 255",
         hint="These keys are kept for the store itself. Put any other byte in front.",

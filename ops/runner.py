@@ -1,9 +1,13 @@
-"""Runs a runner of one stack in the foreground: `python -m ops.runner --config FILE`."""
+"""Runs a runner of one stack in the foreground: `python -m ops.runner --config FILE`.
+
+Jobs stand still until it is there. What takes long to load is imported while Spark's JVM starts.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import logging
 import os
 import secrets
@@ -13,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ops.cluster.files import write_atomically
 from ops.cluster.jars import cache_folder
@@ -23,16 +28,18 @@ from ops.cluster.logging_conf import log4j_properties
 from ops.cluster.place import add_console, add_place, settings_of
 from ops.cluster.processes import mark
 from ops.cluster.runner_node import ARCHIVE, JVM, NAME, alive_file
-from stack.connection import Stack
 from stack.errors import FeedstackError, Unavailable
 from stack.runtime.host import is_dead, this_place
-from stack.runtime.runner import Runner
 from stack.runtime.spark_archive import archive_file, archive_words, make_in_background
 from stack.runtime.spark_conf import SparkPlace
 from stack.runtime.spark_containers import SparkContainers
 from stack.settings import Settings, read_endpoints
-from stack.zookeeper.turn import Turn
 
+if TYPE_CHECKING:
+    from stack.connection import Stack
+    from stack.zookeeper.turn import Turn
+
+_MEANWHILE = ("stack.connection", "stack.runtime.runner")
 _ENDPOINTS_LIMIT_S = 30.0
 
 
@@ -70,6 +77,10 @@ def _output(layout: Layout, console: bool) -> Iterator[int]:
 
 def _run_alone(settings: Settings, layout: Layout, spark_log: Path | None, output: int) -> int:
     """Wait until no other runner works; end as soon as another one does."""
+    from stack.zookeeper.turn import Turn
+
+    for name in _MEANWHILE:  # there is time now
+        importlib.import_module(name)
     alive = alive_file(layout)
     place = this_place(f"{os.getpid()}-{secrets.token_hex(4)}", settings.spark_master)
     with contextlib.closing(Turn(read_endpoints(settings).zookeeper, settings.name, place, is_dead)) as turn:
@@ -89,6 +100,8 @@ def _run(
         contextlib.closing(_containers(settings, layout, spark_log, output)) as containers,
         _connected(settings) as stack,
     ):
+        from stack.runtime.runner import Runner
+
         runner = Runner(stack, containers, alive_file(layout))
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
         signal.signal(signal.SIGINT, lambda *_: runner.stop())
@@ -107,7 +120,12 @@ def _containers(settings: Settings, layout: Layout, spark_log: Path | None, outp
     words = archive_words(archive)
     place = SparkPlace(folder, java, conf, (mark(layout.data, JVM), *words), words)
     containers = SparkContainers(
-        settings.spark_master, settings.name, place, output, given=settings.spark_conf
+        settings.spark_master,
+        settings.name,
+        place,
+        output,
+        given=settings.spark_conf,
+        meanwhile=_MEANWHILE,
     )
     make_in_background(archive, java, mark(layout.data, ARCHIVE))
     return containers
@@ -115,6 +133,8 @@ def _containers(settings: Settings, layout: Layout, spark_log: Path | None, outp
 
 def _connected(settings: Settings) -> Stack:
     """The supervisor writes the addresses down right after it has started its children."""
+    from stack.connection import Stack
+
     deadline = time.monotonic() + _ENDPOINTS_LIMIT_S
     while True:
         try:

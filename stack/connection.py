@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,7 @@ from stack.feeds.registry.registry import SchemaRegistry
 from stack.feeds.registry.state import Registered
 from stack.feeds.writer import FeedWriter
 from stack.kafka.admin import KafkaAdmin
-from stack.kafka.config import KafkaAccess, kafka_access
+from stack.kafka.config import KafkaAccess, Twin, kafka_access
 from stack.kafka.ledger import KafkaLedger
 from stack.model.feed import FeedSpec, KeyFormat, key_subject, value_subject
 from stack.settings import Endpoints, Settings, load_settings, read_endpoints
@@ -44,10 +45,10 @@ class Stack:
             ...
     """
 
-    def __init__(self, settings: Settings, endpoints: Endpoints) -> None:
+    def __init__(self, settings: Settings, endpoints: Endpoints, memory: Twin | None = None) -> None:
         self.settings = settings
         self.endpoints = endpoints
-        self.access: KafkaAccess = kafka_access(settings, endpoints)
+        self.access: KafkaAccess = replace(kafka_access(settings, endpoints), memory=memory)
         self._open = contextlib.ExitStack()
 
     @classmethod

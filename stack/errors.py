@@ -9,6 +9,7 @@ FeedstackError              the root; carries a message and a `hint`: the next s
 │   ├── BadExpression       a --where expression
 │   ├── BadRecord           one record that cannot be encoded, decoded or accepted
 │   └── NotFound            a feed, subject, schema id or offset that does not exist
+├── Retryable               raised by the code of a job: the same record may work later
 ├── Unavailable             Kafka, ZooKeeper, the service or a tool cannot be reached; retry later
 ├── LostOwnership           another process took over (fenced); stop, do not retry
 ├── NotDelivered            records that were handed over did not reach the log; the caller must not go on
@@ -86,6 +87,13 @@ class BadRecord(BadInput):
 
 class NotFound(BadInput):
     """A named thing that does not exist."""
+
+
+class Retryable(FeedstackError):
+    """For the code of jobs: something outside does not work now, try the same record again."""
+
+    def __init__(self, message: str = "", hint: str = "") -> None:
+        super().__init__(message, hint)
 
 
 class Unavailable(FeedstackError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stack.errors import BadConfig, BadInput, Unavailable
-from stack.model.tables import Parse, plain_text, refuse_faults, section, size_bytes, take
+from stack.model.tables import Parse, flag, plain_text, refuse_faults, section, size_bytes, take
 
 CONFIG_NAME = "stack.toml"
 CONFIG_VARIABLE = "STACK_CONFIG"
@@ -24,6 +24,7 @@ _MASTER = re.compile(
 )
 _HOST = re.compile(r"[^\s,:/]+:([0-9]{1,5})")
 _URL = re.compile(r"https?://[^\s,:/]+:([0-9]{1,5})")
+_WEBHOOK = re.compile(r"https?://[^\s/]+(/\S*)?")
 _SECRET_WORDS = ("password", "secret", "ssl.key.pem", "sasl.jaas", "oauthbearer.config")
 # What the stack sets itself: its guarantees hang on these.
 _OWN_KAFKA_SETTINGS = {
@@ -123,6 +124,8 @@ class Settings:
     embedded: Embedded = Embedded()
     kafka: OutsideKafka | None = None
     zookeeper_hosts: str | None = None
+    # Where alarms are posted to; the address itself may be the secret.
+    alarms_webhook: str | Secret | None = None
     file: Path | None = None
 
 
@@ -177,6 +180,7 @@ def parse_settings(text: str, file: Path) -> Settings:
     spark_conf = _spark_settings(spark_table.get("conf", {}), faults)
     runner = _take(section(tree, "runner", faults), _RUNNER, "runner.", faults)
     http = _take(section(tree, "http", faults), _HTTP, "http.", faults)
+    alarms = _take(section(tree, "alarms", faults), _alarms_in(file.parent), "alarms.", faults)
     kafka_table = section(tree, "kafka", faults)
     kafka_plain = _take(kafka_table, _KAFKA, "kafka.", faults)
     prefix = kafka_plain.pop("topic_prefix", "")
@@ -213,6 +217,7 @@ def parse_settings(text: str, file: Path) -> Settings:
         runner_alone=runner.get("alone", False),
         http_port=http.get("port", 0),
         http_url=http.get("url"),
+        alarms_webhook=alarms.get("webhook"),
         **plain,
     )
     return resolve_paths(settings)
@@ -303,12 +308,6 @@ def _master(value: Any) -> str:
     return value
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise BadInput(f"must be true or false, got {value!r}")
-    return value
-
-
 _heap = size_bytes("64MB", "64GB")
 
 
@@ -319,7 +318,7 @@ def _prefix(value: Any) -> str:
 
 
 _TOP: dict[str, Parse] = {"name": _stack_name, "data": _path, "schemas": _path}
-_TABLES = ("embedded", "spark", "runner", "http", "kafka", "zookeeper")
+_TABLES = ("embedded", "spark", "runner", "http", "alarms", "kafka", "zookeeper")
 _EMBEDDED: dict[str, Parse] = {
     "brokers": _brokers,
     "kafka_heap": _heap,
@@ -329,8 +328,9 @@ _EMBEDDED: dict[str, Parse] = {
     "java": plain_text,
 }
 _SPARK: dict[str, Parse] = {"master": _master}
-_RUNNER: dict[str, Parse] = {"enabled": _flag, "alone": _flag}
+_RUNNER: dict[str, Parse] = {"enabled": flag, "alone": flag}
 _HTTP: dict[str, Parse] = {"port": _port, "url": _url}
+_ALARMS = ("webhook",)
 _KAFKA: dict[str, Parse] = {"bootstrap": _hosts, "topic_prefix": _prefix}
 _INNER_TABLES = {"kafka.": ("settings",), "spark.": ("conf",)}
 _ZOOKEEPER: dict[str, Parse] = {"hosts": _zookeeper_hosts}
@@ -385,8 +385,8 @@ def _librdkafka_settings(table: Any, folder: Path, faults: list[str]) -> dict[st
 def _librdkafka_setting(name: str, key: str, value: Any, folder: Path) -> str | Secret:
     if key in _OWN_KAFKA_SETTINGS:
         raise BadInput(f"not to be set here: {_OWN_KAFKA_SETTINGS[key]}")
-    if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in ("env", "file"):
-        return _secret(name, *next(iter(value.items())), folder)
+    if _is_secret(value):
+        return _secret(name, value, folder)
     if isinstance(value, dict):
         raise BadInput(f'write librdkafka\'s dotted names in quotes: "{key}.…" = "…"')
     if any(word in key for word in _SECRET_WORDS) and not key.endswith(".location"):
@@ -398,8 +398,24 @@ def _librdkafka_setting(name: str, key: str, value: Any, folder: Path) -> str | 
     raise BadInput(f"must be text or a number, got {value!r}")
 
 
-def _secret(name: str, source: str, place: Any, folder: Path) -> Secret:
+def _alarms_in(folder: Path) -> dict[str, Parse]:
+    def webhook(value: Any) -> str | Secret:
+        if _is_secret(value):
+            return _secret("alarms.webhook", value, folder)
+        if not isinstance(value, str) or not _WEBHOOK.fullmatch(value):
+            raise BadInput('must be http://… or https://…, or { env = "NAME" } or { file = "path" }')
+        return value
+
+    return {"webhook": webhook}
+
+
+def _is_secret(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and next(iter(value)) in ("env", "file")
+
+
+def _secret(name: str, value: Mapping[str, Any], folder: Path) -> Secret:
     """A secret file is found beside the settings file, whatever folder a process runs in."""
+    ((source, place),) = value.items()
     try:
         return Secret(name, source, plain_text(place) if source == "env" else str(folder / _path(place)))
     except BadInput:

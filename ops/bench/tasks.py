@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ops.bench.tasks_findings import KAFKA_STREAMS, OURS, OURS_BY_BATCH, QUIX, Finding, Run, findings
 from ops.bench.tasks_latency import measure_latency
+from ops.bench.tasks_metrics import measure_metrics
 from ops.bench.tasks_ours import BY_BATCH, BY_RECORD, Ours
 from ops.bench.tasks_recovery import measure_memory, measure_recovery
 from ops.bench.tasks_restore import measure_restore
@@ -30,7 +31,7 @@ SYSTEMS: dict[str, Callable[[Stage], System]] = {
     KAFKA_STREAMS: kafka_streams,
     QUIX: quix,
 }
-WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory", "takeover")
+WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory", "metrics", "takeover")
 GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE)
 SLOW = {QUIX}
 _WARM_S = 90
@@ -97,18 +98,26 @@ def _runs(plan: Plan, stage: Stage, systems: Sequence[System]) -> Iterator[Run]:
             stage, system, plan.guarantees[0], keys=plan.restored_keys, rounds=plan.rounds
         )
     for system in systems:
-        if not isinstance(system, Ours):
-            continue
-        if "sibling" in plan.works:
-            for _ in range(plan.rounds):
-                stage.say("a task beside one that restores")
-                yield measure_sibling(stage, system, keys=plan.restored_keys, records=plan.sibling_records)
-        if "recovery" in plan.works:
-            stage.say(f"kill -9 of containers, {plan.kills} times")
-            yield measure_recovery(stage, system, keys=plan.keys, kills=plan.kills)
-        if "memory" in plan.works:
-            stage.say("memory of a container")
-            yield measure_memory(stage, system, records=plan.records, keys=plan.keys)
+        if isinstance(system, Ours):
+            yield from _own_runs(plan, stage, system)
+
+
+def _own_runs(plan: Plan, stage: Stage, system: Ours) -> Iterator[Run]:
+    """What is measured of ours alone."""
+    if "sibling" in plan.works:
+        for _ in range(plan.rounds):
+            stage.say("a task beside one that restores")
+            yield measure_sibling(stage, system, keys=plan.restored_keys, records=plan.sibling_records)
+    if "recovery" in plan.works:
+        stage.say(f"kill -9 of containers, {plan.kills} times")
+        yield measure_recovery(stage, system, keys=plan.keys, kills=plan.kills)
+    if "memory" in plan.works:
+        stage.say("memory of a container")
+        yield measure_memory(stage, system, records=plan.records, keys=plan.keys)
+    if "metrics" in plan.works:
+        bare = Ours(f"{OURS}-unmeasured", stage, BY_RECORD, metrics=False)
+        size = {"records": plan.records, "keys": plan.keys, "rounds": plan.rounds}
+        yield from measure_metrics(stage, system, bare, plan.guarantees[0], **size)
 
 
 def _warm_up(plan: Plan, stage: Stage, system: System) -> None:

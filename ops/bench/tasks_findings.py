@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ops.bench.tasks_latency import Latency
+from ops.bench.tasks_metrics import MetricsCost
 from ops.bench.tasks_recovery import Memory, Recovery
 from ops.bench.tasks_restore import Restore
 from ops.bench.tasks_sibling import Sibling
@@ -20,7 +21,7 @@ OURS_BY_BATCH = "ours-batch"
 KAFKA_STREAMS = "kafka-streams"
 QUIX = "quix"
 
-Run = Throughput | Latency | Restore | Sibling | Recovery | Memory | Takeover
+Run = Throughput | Latency | Restore | Sibling | Recovery | Memory | MetricsCost | Takeover
 _AnyRun = TypeVar("_AnyRun", Throughput, Latency, Restore)
 
 # The least that we accept: how many times better than the peer, in rate or in time.
@@ -40,6 +41,7 @@ _LATENCY_LIMITS_MS = {
 _RECOVERY_MEDIAN_S, _RECOVERY_WORST_S = 3.0, 6.0
 _TAKEOVER_S = 10.0
 _MEMORY_GROWTH = 1.1
+_METRICS_BAR = 0.97
 _SIBLING_RATE_BAR, _SIBLING_GAP_S = 0.5, 0.5
 _TWO_WORKERS_RATE_BAR = 1.3
 _TWO_WORKERS_CPU_BAR = 0.85
@@ -98,6 +100,7 @@ def findings(runs: Sequence[Run]) -> list[Finding]:
     sibling = [run for run in runs if isinstance(run, Sibling)]
     recovery = [run for run in runs if isinstance(run, Recovery)]
     memory = [run for run in runs if isinstance(run, Memory)]
+    metrics = [run for run in runs if isinstance(run, MetricsCost)]
     takeovers = [run for run in runs if isinstance(run, Takeover)]
     return [
         *_throughput(throughput),
@@ -107,6 +110,7 @@ def findings(runs: Sequence[Run]) -> list[Finding]:
         *_sibling(sibling),
         *_recovery(recovery),
         *_memory(memory),
+        *_metrics(metrics),
         *_takeovers(takeovers),
     ]
 
@@ -136,6 +140,18 @@ def _memory(runs: Sequence[Memory]) -> Iterator[Finding]:
     grown = [run.late_bytes / run.early_bytes for run in runs]
     between = _Between("memory", "x", "the limit")
     yield from between.lower("at the end, of what it was after a fifth", grown, [_MEMORY_GROWTH], 1.0)
+
+
+def _metrics(runs: Sequence[MetricsCost]) -> Iterator[Finding]:
+    """The median of the pairs' ratios: from pair to pair the machine differs more than metrics cost."""
+    pairs = {
+        "rate": ([(run.with_per_s, run.without_per_s) for run in runs], _METRICS_BAR),
+        "per CPU second": ([(run.with_per_cpu_s, run.without_per_cpu_s) for run in runs], None),
+    }
+    for name, (both, bar) in pairs.items():
+        between = _Between("with metrics", "records/s", "without them")
+        for found in between.higher(name, [one for one, _ in both], [other for _, other in both], bar):
+            yield replace(found, ratio=statistics.median(one / other for one, other in both))
 
 
 def _throughput(runs: Sequence[Throughput]) -> Iterator[Finding]:

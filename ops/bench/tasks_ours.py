@@ -67,6 +67,7 @@ def count(batch, ctx):
 '''
 _SETTINGS = """containers = {workers}
 guarantee = "{guarantee}"
+metrics = {metrics}
 {commits}
 [stores.counts]
 key = "str"
@@ -77,10 +78,11 @@ value = "int"
 class Ours:
     """The task engine of the stack that the benchmark runs on."""
 
-    def __init__(self, name: str, stage: Stage, code: str) -> None:
+    def __init__(self, name: str, stage: Stage, code: str, metrics: bool = True) -> None:
         self.name = name
         self._stage = stage
         self._code = code
+        self._metrics = metrics
         self._deployed: set[str] = set()
 
     def make_output(self, task: Task) -> str:
@@ -113,7 +115,12 @@ class Ours:
         (folder / "job.py").write_text(code, encoding="utf-8")
         # In the latency run the engine chooses when to commit, as it does by default.
         commits = "" if task.latency else f"commit_max_ms = {task.commit_ms}\n"
-        settings = _SETTINGS.format(workers=task.workers, guarantee=task.guarantee, commits=commits)
+        settings = _SETTINGS.format(
+            workers=task.workers,
+            guarantee=task.guarantee,
+            metrics=str(self._metrics).lower(),
+            commits=commits,
+        )
         (folder / "job.toml").write_text(settings, encoding="utf-8")
         return folder
 

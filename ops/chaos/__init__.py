@@ -1,1 +1,1 @@
-"""Chaos: two counting jobs under load, faults by a schedule, and a verifier that trusts nobody."""
+"""Chaos: jobs under load, our own or a user's, faults by a schedule, and judges that trust nobody."""

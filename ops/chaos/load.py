@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import random
 import threading
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
-import fastavro
 from confluent_kafka import KafkaError, Message, Producer
 
+from ops.chaos.reading import text_of
 from stack.errors import NotDelivered
 
 _TICK_S = 0.02
@@ -19,18 +18,22 @@ _FLUSH_S = 90.0
 _MOST_QUEUED = 500_000
 
 
-class Load:
-    """Writes records of random keys from a thread of its own until it is told to stop."""
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A record to write; a time of 0 is the time of writing."""
 
-    def __init__(
-        self, bootstrap: str, topic: str, schema: Any, schema_id: int, *, keys: int, rate: int, seed: int
-    ) -> None:
+    key: bytes | None
+    value: bytes
+    time_ms: int = 0
+
+
+class Load:
+    """Writes what `make` makes, from a thread of its own, until it is told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str, make: Callable[[], Made], rate: float) -> None:
         self._topic = topic
-        self._schema = fastavro.parse_schema(schema)
-        self._header = b"\0" + schema_id.to_bytes(4, "big")
-        self._keys = keys
+        self._make = make
         self._rate = rate
-        self._chance = random.Random(seed)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._acknowledged: Counter[str] = Counter()
@@ -88,14 +91,31 @@ class Load:
         with self._lock:
             return self._by_partition.copy()
 
+    @property
+    def has_failed(self) -> bool:
+        return self._failure is not None
+
+    def refuse_failed(self) -> None:
+        """NotDelivered if no more records will come."""
+        if self.has_failed:
+            raise NotDelivered(f"the load of {self._topic} has ended: {self._failure}")
+
     def _run(self) -> None:
+        try:
+            self._write_on()
+        # Whoever waits for records must not wait for ever.
+        except Exception as error:
+            with self._lock:
+                self._failure = str(error)
+
+    def _write_on(self) -> None:
         begun = time.monotonic()
         while not self._stop.wait(_TICK_S):
             # What a full queue held back is not made up for: the rate is a rate, not a debt.
             due = int((time.monotonic() - begun) * self._rate) - self.written
             if due > self._rate:
                 begun = time.monotonic() - self.written / self._rate
-                due = self._rate
+                due = int(self._rate)
             for _ in range(due):
                 if len(self._producer) >= _MOST_QUEUED // 2:
                     break
@@ -103,12 +123,10 @@ class Load:
             self._producer.poll(0)
 
     def _write(self) -> None:
-        key = f"user-{int(self._keys * self._chance.random() ** 2)}"
-        body = io.BytesIO()
+        made = self._make()
         self.written += 1
-        fastavro.schemaless_writer(body, self._schema, {"user": key, "count": self.written})
         self._producer.produce(
-            self._topic, self._header + body.getvalue(), key, on_delivery=self._on_delivery
+            self._topic, made.value, made.key, timestamp=made.time_ms, on_delivery=self._on_delivery
         )
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
@@ -116,5 +134,5 @@ class Load:
             if error is not None:
                 self._failure = error.str()
                 return
-            self._acknowledged[message.key().decode()] += 1
+            self._acknowledged[text_of(message.key())] += 1
             self._by_partition[message.partition()] += 1

@@ -6,16 +6,18 @@ import contextlib
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from ops.chaos.schedule import FaultKind, Round, schedule
-from ops.chaos.stage import CONTAINERS, STEPS, Stage, open_stage
+from ops.chaos.chain import SIZES, deploy_chain, open_chain
+from ops.chaos.reading import VerifierFault
+from ops.chaos.schedule import FaultKind, Round, Size, schedule
+from ops.chaos.stage import Say, Stage
 from ops.chaos.targets import Targets
 from ops.chaos.traffic import Traffic
 from ops.chaos.verdict import Kind, Report
-from ops.chaos.verifier import VerifierFault
 from stack.errors import ClusterFault, FeedstackError
 
 _QUIET_S = 1.5
@@ -42,6 +44,7 @@ class Outcome:
     scaled: int = 0
     took_s: float = 0.0
     report: Report = field(default_factory=Report)
+    logs: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
         report = self.report
@@ -60,6 +63,8 @@ class Outcome:
                 {"kind": str(one.kind), "feed": one.feed, "key": one.key, "message": one.message}
                 for one in report.findings
             ],
+            "checked": list(report.checked),
+            "logs": None if self.logs is None else str(self.logs),
             "took_s": round(self.took_s, 1),
         }
 
@@ -72,21 +77,59 @@ def gaps(gaps_s: Mapping[str, list[float]]) -> list[tuple[str, float, float]]:
     ]
 
 
-def run(plan: Plan, say: Callable[[str], None]) -> Outcome:
-    """Make a run on a stack of its own; ClusterFault if it cannot be brought to its end."""
+class Subject(Protocol):
+    """What a run puts to the test: jobs that are deployed, and their load. To be closed."""
+
+    def start(self) -> None:
+        """Begin to write, and wait until the jobs do their work."""
+
+    def outage_s(self, since: float) -> float:
+        """Wait until the jobs have recovered, and tell how long that took."""
+
+    def judge(self, records: int, say: Say) -> Report:
+        """Write up to so many records, let the jobs come to rest, and say what is wrong."""
+
+    def close(self) -> None:
+        """Write no more."""
+
+
+def run(plan: Plan, say: Say) -> Outcome:
+    """Make a run with the chain of counting jobs, on a stack of its own."""
+
+    def deploy(stage: Stage) -> Subject:
+        deploy_chain(stage, say)
+        return Traffic(stage, plan.seed)
+
+    return run_on(open_chain(say), deploy, SIZES, plan, say)
+
+
+def run_on(
+    stages: contextlib.AbstractContextManager[Stage],
+    deploy: Callable[[Stage], Subject],
+    sizes: Sequence[Size],
+    plan: Plan,
+    say: Say,
+) -> Outcome:
+    """Make a run on a stage, with the jobs that `deploy` puts up there.
+
+    ClusterFault if it cannot be brought to its end.
+    """
     begun = time.monotonic()
     outcome = Outcome(plan.seed)
-    with open_stage(say) as stage:
+    with stages as stage:
         try:
-            _Run(stage, plan, outcome, say).carry_out()
+            with contextlib.closing(deploy(stage)) as subject:
+                _Run(stage, subject, outcome, say).carry_out(plan, sizes)
         except (FeedstackError, VerifierFault) as error:
             message = error.message if isinstance(error, FeedstackError) else str(error)
+            hint = error.hint if isinstance(error, FeedstackError) else ""
             states = stage.states()
             raise ClusterFault(
-                f"seed {plan.seed}: {message} ({states})", hint=f"Logs are kept in {stage.keep_logs()}."
+                f"seed {plan.seed}: {message} ({states})",
+                hint=f"{hint} Logs are kept in {stage.keep_logs()}.".lstrip(),
             ) from error
         if not outcome.report.is_exact:
-            say(f"logs are kept in {stage.keep_logs()}")
+            outcome.logs = stage.keep_logs()
     outcome.took_s = time.monotonic() - begun
     return outcome
 
@@ -94,28 +137,24 @@ def run(plan: Plan, say: Callable[[str], None]) -> Outcome:
 class _Run:
     """One run on its stage."""
 
-    def __init__(self, stage: Stage, plan: Plan, outcome: Outcome, say: Callable[[str], None]) -> None:
+    def __init__(self, stage: Stage, subject: Subject, outcome: Outcome, say: Say) -> None:
         self._stage = stage
-        self._plan = plan
+        self._subject = subject
         self._outcome = outcome
         self._say = say
         self._targets = Targets(stage)
-        self._traffic = Traffic(stage, plan.seed)
 
-    def carry_out(self) -> None:
+    def carry_out(self, plan: Plan, sizes: Sequence[Size]) -> None:
         """From the first record to the verdict."""
-        plan = self._plan
-        with contextlib.closing(self._traffic):
-            self._stage.deploy_all(self._say)
-            self._traffic.start()
-            for one in schedule(plan.seed, plan.faults, len(STEPS), CONTAINERS, plan.long):
-                self._round(one)
-            self._outcome.report = self._traffic.judge(plan.records, self._say)
+        self._subject.start()
+        for one in schedule(plan.seed, plan.faults, sizes, plan.long):
+            self._round(one)
+        self._outcome.report = self._subject.judge(plan.records, self._say)
 
     def _round(self, one: Round) -> None:
         time.sleep(_QUIET_S)
         if one.scale is not None:
-            job = STEPS[one.scale.job].job
+            job = self._stage.names[one.scale.job]
             self._stage.scale(job, one.scale.containers)
             self._outcome.scaled += 1
             self._say(f"{job} is scaled to {one.scale.containers}")
@@ -127,10 +166,10 @@ class _Run:
             begun = begun if hits else time.monotonic()
             hits.append(f"{fault.kind} ({self._targets.hit(fault)})")
             self._outcome.faults[fault.kind] += 1
-        gap_s = self._traffic.gap_s(begun)
+        gap_s = self._subject.outage_s(begun)
         kind = str(one.faults[0].kind) if len(one.faults) == 1 else _TWO
         self._outcome.gaps_s.setdefault(kind, []).append(gap_s)
-        self._say(f"{', '.join(hits)}: outputs flow again after {gap_s:.1f} s")
+        self._say(f"{', '.join(hits)}: recovered after {gap_s:.1f} s")
 
 
 def fault_rows(outcome: Outcome) -> list[tuple[str, int | None, float | None, float | None]]:

@@ -67,23 +67,36 @@ class Round:
     scale: Scale | None = None
 
 
-def schedule(seed: int, faults: int, jobs: int, containers: int, long: bool = False) -> list[Round]:
-    """So many faults in rounds, each kind at least twice; jobs are scaled in between."""
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many containers a job has, and how many it has work for."""
+
+    containers: int
+    most: int
+
+
+def schedule(seed: int, faults: int, jobs: Sequence[Size], long: bool = False) -> list[Round]:
+    """So many faults in rounds, each kind as often as LEAST_OF_EACH says if there are enough of them.
+
+    Jobs are scaled in between.
+    """
     chance = random.Random(seed)
-    kinds = [*FaultKind] * LEAST_OF_EACH
+    kinds = [*FaultKind] * min(LEAST_OF_EACH, faults // len(FaultKind))
     kinds += [chance.choice(_FURTHER) for _ in range(faults - len(kinds))]
     chance.shuffle(kinds)
-    made = [_fault(kind, chance, jobs, long) for kind in kinds]
+    made = [_fault(kind, chance, len(jobs), long) for kind in kinds]
     rounds = list(_rounds(made, chance))
-    sizes = [containers] * jobs
+    sizes = [one.containers for one in jobs]
     scaled = []
     for number, one in enumerate(rounds):
         scale = None
         if number % 3 == 1:
-            job = chance.randrange(jobs)
-            other = [size for size in range(1, _MOST_CONTAINERS + 1) if size != sizes[job]]
-            sizes[job] = chance.choice(other)
-            scale = Scale(job, sizes[job])
+            job = chance.randrange(len(jobs))
+            most = min(_MOST_CONTAINERS, jobs[job].most)
+            other = [size for size in range(1, most + 1) if size != sizes[job]]
+            if other:
+                sizes[job] = chance.choice(other)
+                scale = Scale(job, sizes[job])
         scaled.append(Round(one, scale))
     return scaled
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import psutil
 
 from ops.chaos.schedule import STOPPED, Fault, FaultKind
-from ops.chaos.stage import STEPS, Stage
+from ops.chaos.stage import Stage
 from ops.cluster import processes, runner_node, zookeeper_node
 from ops.cluster.kafka_node import broker_name
 from stack.errors import ClusterFault, FeedstackError
@@ -58,7 +58,7 @@ class Targets:
 
     def _look(self, fault: Fault) -> psutil.Process | None:
         if fault.kind in (FaultKind.CONTAINER_KILLED, FaultKind.CONTAINER_STOPPED):
-            return self._container(STEPS[fault.job].job, fault.share)
+            return self._container(self._stage.names[fault.job], fault.share)
         found = processes.find(self._stage.settings.data)
         names = {
             # On one machine Spark's driver is its executor, too.

@@ -1,13 +1,20 @@
-"""The traffic of a run: a load at a steady rate into the first feed, and a look at the last one."""
+"""The traffic of the chain: a load at a steady rate into its first feed, and a look at its last one."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import random
 import time
 from collections.abc import Callable
+from typing import Any
 
+import fastavro
+
+from ops.chaos.chain import LAST, PARTITIONS, SOURCE, chain_of
 from ops.chaos.flow import Flow
-from ops.chaos.load import Load
-from ops.chaos.stage import LAST, PARTITIONS, SOURCE, Stage
+from ops.chaos.load import Load, Made
+from ops.chaos.stage import Stage
 from ops.chaos.verdict import Report
 from ops.chaos.verifier import verify
 from stack.errors import ClusterFault
@@ -27,15 +34,8 @@ class Traffic:
         self._recover_s = recover_s
         stack = stage.stack
         schema = stack.schema(SOURCE)
-        self._load = Load(
-            stack.endpoints.kafka,
-            stack.topic_of(SOURCE),
-            schema.schema.tree,
-            schema.id,
-            keys=KEYS,
-            rate=rate,
-            seed=seed,
-        )
+        make = _clicks(schema.schema.tree, schema.id, seed)
+        self._load = Load(stack.endpoints.kafka, stack.topic_of(SOURCE), make, rate)
         self._flow = Flow(stack.access, stack.topic_of(LAST), PARTITIONS)
 
     def start(self) -> None:
@@ -43,7 +43,7 @@ class Traffic:
         self._load.start()
         self.await_flow()
 
-    def gap_s(self, since: float) -> float:
+    def outage_s(self, since: float) -> float:
         """Wait until outputs flow again, and tell how long none came to a partition."""
         self.await_flow()
         return self._flow.longest_silence_s(since, time.monotonic())
@@ -63,6 +63,7 @@ class Traffic:
     def judge(self, records: int, say: Callable[[str], None]) -> Report:
         """Write up to so many records, let the jobs come to rest, and read what they have left."""
         while self._load.written < records:
+            self._load.refuse_failed()
             time.sleep(_LOOK_S)
         self._load.stop()
         acknowledged = self._load.by_key
@@ -70,9 +71,23 @@ class Traffic:
         self._stage.drain_all()
         self.close()
         say("verifying")
-        return verify(self._stage.chain, acknowledged, limit_s=_VERIFY_S)
+        return verify(chain_of(self._stage), acknowledged, limit_s=_VERIFY_S)
 
     def close(self) -> None:
         """Write and watch no longer."""
         self._load.abandon()
         self._flow.close()
+
+
+def _clicks(schema: Any, schema_id: int, seed: int) -> Callable[[], Made]:
+    """Makes clicks of random users, some of them busier than others."""
+    parsed, header = fastavro.parse_schema(schema), b"\0" + schema_id.to_bytes(4, "big")
+    chance, numbers = random.Random(seed), itertools.count(1)
+
+    def make() -> Made:
+        user = f"user-{int(KEYS * chance.random() ** 2)}"
+        body = io.BytesIO()
+        fastavro.schemaless_writer(body, parsed, {"user": user, "count": next(numbers)})
+        return Made(user.encode(), header + body.getvalue())
+
+    return make

@@ -23,6 +23,9 @@ class Kind(StrEnum):
     ORDER = "out of order"
     STATE = "state"
     OFFSET = "offset"
+    UNDECODABLE = "undecodable"
+    DIFFERENT = "different"
+    INVARIANT = "invariant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,8 @@ class Finding:
     count: int = 1
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.feed}, {self.key}: {self.message}"
+        place = ", ".join(filter(None, (self.feed, self.key)))
+        return ": ".join(filter(None, (self.kind, place, self.message)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class Report:
     keys: int = 0
     commits: int = 0
     findings: tuple[Finding, ...] = ()
+    # What was checked, a sentence each, where that differs from run to run.
+    checked: tuple[str, ...] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -168,9 +174,11 @@ def judge_points(
     return findings
 
 
-def judge_mirror(feed: str, task: str, offset: int, points: Sequence[Point]) -> list[Finding]:
-    """The offsets of the consumer group are those of the last checkpoint."""
-    if not points or offset == points[-1].offset:
+def judge_mirror(feed: str, task: str, offset: int, end: int, points: Sequence[Point]) -> list[Finding]:
+    """The offset of the consumer group is that of the last checkpoint, or beyond it over what is no record:
+    behind a checkpoint that covers all records, up to the end, there are only markers of transactions.
+    """
+    if not points or points[-1].offset <= offset <= max(end, points[-1].offset):
         return []
     said = f"the consumer group stands at {offset}, the last checkpoint at {points[-1].offset}"
     return [Finding(Kind.OFFSET, feed, task, said)]

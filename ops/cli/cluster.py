@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ops.cli.live import watch, watch_option
 from ops.cli.output import note, say, say_json, table
 from ops.cli.root import Session, json_option, pass_session
 
@@ -81,51 +82,29 @@ def down(session: Session, as_json: bool) -> None:
 
 
 @click.command()
+@watch_option
 @json_option
 @pass_session
-def status(session: Session, as_json: bool) -> None:
-    """Show what runs: state, pid, port, uptime, memory, and where data and logs are.
+def status(session: Session, watch_it: bool, as_json: bool) -> None:
+    """Show what runs: processes with state and memory, jobs with lag and rate, how fresh feeds are.
 
     \b
     Example:
       stack status --json
+      stack status --watch
     """
-    from ops.cluster import control
-    from stack.model.duration import format_duration, format_size
+    from ops.cli.fleet_views import FleetView, fleet_lines
 
-    settings = session.settings
-    services = control.status(settings)
+    with FleetView(session.settings) as view:
+        if watch_it:
+            watch(view.look, fleet_lines, (lambda seen: seen.as_json()) if as_json else None)
+            return
+        seen = view.look()
     if as_json:
-        rows = [asdict(service) for service in services]
-        say_json({"name": settings.name, "data": str(settings.data), "running": bool(rows), "services": rows})
+        say_json(seen.as_json())
         return
-    say(f"stack {settings.name!r}, data in {settings.data}")
-    if not services:
-        say(
-            "not running; start it with `stack up`"
-            if settings.kafka is None
-            else "nothing of it runs on this machine; `stack doctor` asks its servers"
-        )
-        return
-    table(
-        ["service", "state", "pid", "port", "uptime", "memory", "restarts"],
-        [
-            [
-                service.name,
-                service.state,
-                service.pid,
-                service.port or "",
-                format_duration(int(service.uptime_s) * 1000) if service.uptime_s is not None else "",
-                format_size(service.memory_bytes) if service.memory_bytes else "",
-                service.restarts,
-            ]
-            for service in services
-        ],
-        right=["pid", "port", "uptime", "memory", "restarts"],
-    )
-    for service in services:
-        if service.reason:
-            say(f"{service.name}: {service.reason}")
+    for line in fleet_lines(seen):
+        say(line)
 
 
 @click.command()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from stack.feeds.plan import Step
     from stack.kafka.admin import Bounds
     from stack.model.feed import FeedSpec
+    from stack.model.freshness import Freshness
 
 _SIGNS = {"create": "+", "change": "~", "keep": "=", "remove": "-", "refuse": "!"}
 
@@ -164,6 +165,7 @@ def show(session: Session, name: str, as_json: bool) -> None:
       stack feeds show page-views
     """
     from stack.errors import NotFound
+    from stack.model.freshness import freshness_to_json
 
     with session.open() as stack:
         spec = stack.feed(name)
@@ -177,6 +179,7 @@ def show(session: Session, name: str, as_json: bool) -> None:
         bounds = stack.admin.bounds(topic_name, topic.partitions)
         registered = stack.schema(name)
         settings = stack.admin.settings([topic_name])[topic_name]
+        freshness = _freshness(stack, spec)
     about = {
         **_spec_json(spec),
         "topic": topic_name,
@@ -188,14 +191,38 @@ def show(session: Session, name: str, as_json: bool) -> None:
         "partitions": {str(n): {"oldest": b.low, "end": b.high} for n, b in bounds.items()},
     }
     if as_json:
-        say_json({**about, "settings": settings})
+        told = freshness_to_json(freshness) if freshness else None
+        say_json({**about, "freshness": told, "settings": settings})
         return
-    _show_feed(spec, about, bounds)
+    _show_feed(spec, about, bounds, freshness)
 
 
-def _show_feed(spec: FeedSpec, about: dict[str, Any], bounds: dict[int, Bounds]) -> None:
-    from stack.feeds.plan import describe_storage
+def _freshness(stack: Stack, spec: FeedSpec) -> Freshness | None:
+    """How fresh the feed is, if somebody judges it."""
+    from stack.deploy.metrics import MetricsFollower
+
+    if not spec.is_judged:
+        return None
+    with MetricsFollower(stack) as follower:
+        return follower.look().feeds.get(spec.name)
+
+
+def _objective(spec: FeedSpec, freshness: Freshness | None) -> str:
+    from ops.cli.metric_views import freshness_text
     from stack.model.duration import format_duration
+
+    if spec.freshness_ms is None:
+        return "no objective"
+    objective = f"{format_duration(spec.freshness_ms)} over {format_duration(spec.freshness_window_ms)}"
+    if not spec.is_judged:
+        return f'{objective}; of a source feed it is judged with freshness_of = "records" only'
+    return f"{objective}; {freshness_text(freshness)}"
+
+
+def _show_feed(
+    spec: FeedSpec, about: dict[str, Any], bounds: dict[int, Bounds], freshness: Freshness | None
+) -> None:
+    from stack.feeds.plan import describe_storage
 
     say(f"{spec.name}: {spec.purpose}")
     lines = [
@@ -204,7 +231,7 @@ def _show_feed(spec: FeedSpec, about: dict[str, Any], bounds: dict[int, Bounds])
         ["keeps", describe_storage(spec)],
         ["key", f"{spec.key.field} ({spec.key.format})" if spec.key else "none"],
         ["event time", spec.event_time or "time of writing"],
-        ["freshness", format_duration(spec.freshness_ms) if spec.freshness_ms else "no objective"],
+        ["freshness", _objective(spec, freshness)],
         ["schema", f"{spec.schema}, version {about['schema_version']}, id {about['schema_id']}"],
         ["topic", f"{about['topic']}, id {about['topic_id']}, replication {about['replication']}"],
     ]

@@ -1,21 +1,29 @@
-"""stack jobs list, show: how jobs are doing."""
+"""stack jobs list, show: how jobs are doing, and what they measure."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ops.cli.jobs import entry_json, jobs
-from ops.cli.output import say, say_json, table
+from ops.cli.live import watch, watch_option
+from ops.cli.metric_views import cell, container_lines, task_lines
+from ops.cli.output import say, say_json, table_lines
 from ops.cli.root import Session, json_option, pass_session
 
 if TYPE_CHECKING:
     from stack.connection import Stack
+    from stack.deploy.lag import InputLag
+    from stack.deploy.metrics import MetricsFollower
+    from stack.deploy.operate import JobWatch
     from stack.deploy.watch import View
-    from stack.model.job import JobEntry
-    from stack.model.plan import ContainerReport, Plan
+    from stack.model.job import JobEntry, JobSettings
+    from stack.model.metrics import ContainerMetrics
+    from stack.model.plan import Plan
 
 
 @jobs.command("list")
@@ -30,26 +38,33 @@ def list_jobs(session: Session, as_json: bool) -> None:
     """
     from stack.deploy.operate import watch_jobs
 
-    with session.open() as stack, watch_jobs(stack) as watch:
-        entries, faults = watch.jobs.look()
-        rows = [_row(watch.look(name)) for name in entries]
-    rows += [{"job": name, "state": "unreadable", "message": fault.message} for name, fault in faults.items()]
+    with session.open() as stack, watch_jobs(stack) as jobs_watch:
+        rows = job_rows(jobs_watch)
     if as_json:
         say_json(rows)
         return
     if not rows:
         say("no job is deployed yet; `stack jobs deploy PATH` deploys one")
         return
+    for line in job_lines(rows):
+        say(line)
+
+
+def job_rows(jobs_watch: JobWatch) -> list[dict[str, Any]]:
+    """Every job in one row, also one whose entry cannot be read."""
+    entries, faults = jobs_watch.jobs.look()
+    rows = [_row(jobs_watch.look(name)) for name in entries]
+    return rows + [
+        {"job": name, "state": "unreadable", "message": fault.message} for name, fault in faults.items()
+    ]
+
+
+def job_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """The rows as a table, and below it what is wrong with some."""
     columns = ["job", "version", "state", "containers", "tasks", "lag", "records/s"]
     right = ["containers", "tasks", "lag", "records/s"]
-    table(columns, [[_cell(row.get(column)) for column in columns] for row in rows], right=right)
-    for row in rows:
-        if row.get("message"):
-            say(f"{row['job']}: {row['message']}")
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    lines = table_lines(columns, [[cell(row.get(column)) for column in columns] for row in rows], right)
+    return lines + [f"{row['job']}: {row['message']}" for row in rows if row.get("message")]
 
 
 def _row(view: View) -> dict[str, Any]:
@@ -81,59 +96,107 @@ def _state(view: View) -> str:
     return str(view.status.state)
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """All that is seen of one job at a moment."""
+
+    entry: JobEntry
+    view: View
+    plan: Plan | None
+    measured: tuple[ContainerMetrics, ...]
+    lags: tuple[InputLag, ...]
+    changelogs: dict[str, str]
+
+
 @jobs.command()
 @click.argument("name")
+@watch_option
 @json_option
 @pass_session
-def show(session: Session, name: str, as_json: bool) -> None:
-    """Show all about one job: version, tasks, containers, stores, the last failure.
+def show(session: Session, name: str, watch_it: bool, as_json: bool) -> None:
+    """Show all about one job: version, tasks, containers, stores, metrics, the last failure.
 
     \b
     Example:
       stack jobs show count-views
+      stack jobs show count-views --watch
     """
+    from stack.deploy.metrics import MetricsFollower
     from stack.deploy.operate import watch_jobs
 
-    with session.open() as stack, watch_jobs(stack) as watch:
-        entry = watch.jobs.get(name)
-        view = watch.look(name)
-        plan = watch.nodes.job(name).plan()
-        if as_json:
-            say_json(_about(stack, entry, view, plan))
-            return
-        _show_job(stack, entry, view)
-    say()
-    _show_tasks(entry, view, plan)
-    if view.reports:
-        say()
-        _show_containers(view.reports)
-    counters = _counters(view)
+    with session.open() as stack, watch_jobs(stack) as jobs_watch, MetricsFollower(stack) as follower:
+
+        def look() -> _Seen:
+            return _look(stack, jobs_watch, follower, name)
+
+        seen = look()
+        if watch_it:
+            watch(look, _lines_of, _about if as_json else None)
+        elif as_json:
+            say_json(_about(seen))
+        else:
+            for line in _lines_of(seen):
+                say(line)
+
+
+def _look(stack: Stack, jobs_watch: JobWatch, follower: MetricsFollower, name: str) -> _Seen:
+    from stack.deploy.lag import input_lags
+
+    entry = jobs_watch.jobs.get(name)
+    return _Seen(
+        entry,
+        jobs_watch.look(name),
+        jobs_watch.nodes.job(name).plan(),
+        follower.look().of_job(name),
+        input_lags(stack, entry.spec, stack.catalogue.feeds()),
+        _changelogs(stack, entry),
+    )
+
+
+def _lines_of(seen: _Seen) -> list[str]:
+    from stack.model.plan import tasks_of
+
+    slots = {task: slot for slot, one in (seen.plan.slots if seen.plan else {}).items() for task in one.tasks}
+    tasks, reports = tasks_of(seen.entry.spec.partitions), seen.view.reports
+    lines = [*_job_lines(seen), "", *task_lines(tasks, slots, reports, seen.measured, seen.lags)]
+    if reports:
+        lines += ["", *container_lines(reports, seen.measured)]
+    faults = _summed(report.faults for report in reports)
+    if faults:
+        rows = [[name, cell(count)] for name, count in faults.items()]
+        lines += ["", *table_lines(["errors", "records"], rows, right=["records"])]
+    counters = _summed(report.counters for report in reports)
     if counters:
-        say()
-        table(["counter", "sum"], [[name, _cell(count)] for name, count in counters.items()], right=["sum"])
+        rows = [[name, cell(count)] for name, count in counters.items()]
+        lines += ["", *table_lines(["counter", "sum"], rows, right=["sum"])]
+    return lines
 
 
-def _counters(view: View) -> dict[str, int]:
-    """What the code counts, summed over the containers that are there."""
-    sums: dict[str, int] = {}
-    for report in view.reports:
-        for name, count in report.counters.items():
-            sums[name] = sums.get(name, 0) + count
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """What containers count, summed over those that are there."""
+    sums: Counter[str] = Counter()
+    for one in counts:
+        sums.update(one)
     return dict(sorted(sums.items()))
 
 
-def _about(stack: Stack, entry: JobEntry, view: View, plan: Plan | None) -> dict[str, Any]:
+def _about(seen: _Seen) -> dict[str, Any]:
     from stack.model.fleet import status_to_json
+    from stack.model.metrics import metrics_to_json
     from stack.model.plan import plan_to_json, report_to_json
 
+    view = seen.view
     return {
-        **entry_json(entry),
+        **entry_json(seen.entry),
         "state": _state(view),
         "status": status_to_json(view.status) if view.status else None,
-        "plan": plan_to_json(plan) if plan else None,
+        "plan": plan_to_json(seen.plan) if seen.plan else None,
         "containers": [report_to_json(report) for report in view.reports],
-        "counters": _counters(view),
-        "changelogs": _changelogs(stack, entry),
+        "metrics": [metrics_to_json(one) for one in seen.measured],
+        "lag": [{**asdict(one), "records": one.records} for one in seen.lags],
+        "counters": _summed(report.counters for report in view.reports),
+        "errors": _summed(report.faults for report in view.reports),
+        "changelogs": seen.changelogs,
         "runners": view.runners,
     }
 
@@ -146,20 +209,20 @@ def _changelogs(stack: Stack, entry: JobEntry) -> dict[str, str]:
     }
 
 
-def _show_job(stack: Stack, entry: JobEntry, view: View) -> None:
+def _job_lines(seen: _Seen) -> list[str]:
     from stack.deploy.watch import failure_text
     from stack.model.duration import format_duration
     from stack.model.startpoint import format_time
 
+    entry, status = seen.entry, seen.view.status
     spec, settings = entry.spec, entry.spec.settings
     confirmed = "" if entry.confirmed else ", not confirmed by a commit yet"
-    say(f"{spec.name}: {_state(view)}")
-    status = view.status
+    lines = [f"{spec.name}: {_state(seen.view)}"]
     if status is not None and status.message:
-        say(f"  {failure_text(status)}")
+        lines.append(f"  {failure_text(status)}")
         if status.hint:
-            say(f"  {status.hint}")
-    lines = [
+            lines.append(f"  {status.hint}")
+    words = [
         ["version", f"{spec.version}, deployed {format_time(spec.deployed_at_ms)}{confirmed}"],
         ["before", entry.previous.version if entry.previous else ""],
         ["taken back", entry.rolled_back or ""],
@@ -167,57 +230,25 @@ def _show_job(stack: Stack, entry: JobEntry, view: View) -> None:
         ["inputs", ", ".join(_input_text(asdict(one)) for one in spec.inputs)],
         ["outputs", ", ".join(spec.outputs) or "none"],
         ["guarantee", str(settings.guarantee)],
+        ["on error", _on_error(settings)],
         ["commits", f"every {settings.commit_min_ms} to {settings.commit_max_ms} ms"],
         ["horizon", format_duration(settings.horizon_ms)],
-        ["runner", status.runner if status and view.runners else "none"],
+        ["runner", status.runner if status and seen.view.runners else "none"],
     ]
-    for word, text in lines:
-        if text:
-            say(f"  {word:<11} {text}")
-    changelogs = _changelogs(stack, entry)
-    for one in spec.stores:
-        say(f"  {'store':<11} {one.name}: {one.key} to {one.value}, changelog {changelogs[one.name]}")
+    lines += [f"  {word:<11} {text}" for word, text in words if text]
+    return lines + [
+        f"  {'store':<11} {one.name}: {one.key} to {one.value}, changelog {seen.changelogs[one.name]}"
+        for one in spec.stores
+    ]
+
+
+def _on_error(settings: JobSettings) -> str:
+    """What is done about records that fail."""
+    inputs = [f"{feed}: {word}" for feed, word in settings.inputs_on_error.items()]
+    again = [f"tried again up to {settings.retries} times"] if settings.retries else []
+    return ", ".join([str(settings.on_error), *inputs, *again])
 
 
 def _input_text(one: dict[str, Any]) -> str:
     marks = [word for word in ("broadcast", "bootstrap") if one[word]]
     return f"{one['feed']} ({', '.join(marks)})" if marks else str(one["feed"])
-
-
-def _show_tasks(entry: JobEntry, view: View, plan: Plan | None) -> None:
-    from stack.model.plan import tasks_of
-
-    slots = {task: slot for slot, one in (plan.slots if plan else {}).items() for task in one.tasks}
-    reports = {task: one for report in view.reports for task, one in report.tasks.items()}
-    rows = []
-    for task in tasks_of(entry.spec.partitions):
-        one = reports.get(task)
-        state = str(one.state) if one else "not running"
-        rows.append(
-            [str(task), slots.get(task), state, _cell(one.lag if one else None), one.note if one else ""]
-        )
-    table(["task", "container", "state", "lag", "note"], rows, right=["container", "lag"])
-
-
-def _show_containers(reports: tuple[ContainerReport, ...]) -> None:
-    from stack.model.duration import format_size
-
-    rows = [
-        [
-            one.slot,
-            one.attempt,
-            one.pid,
-            one.host,
-            format_size(one.memory_bytes),
-            f"{one.records_per_s:,.0f}",
-            f"{one.records:,}",
-            f"{one.commits:,}",
-        ]
-        for one in reports
-    ]
-    right = ["container", "attempt", "pid", "memory", "records/s", "records", "commits"]
-    table(
-        ["container", "attempt", "pid", "host", "memory", "records/s", "records", "commits"],
-        rows,
-        right=right,
-    )

@@ -87,7 +87,7 @@ def entry_json(entry: JobEntry) -> dict[str, Any]:
 
 @jobs.command()
 @click.argument("name")
-@click.option("--follow", is_flag=True, help="Go on with new lines as they come; Ctrl-C ends it.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with new lines as they come; Ctrl-C ends it.")
 @click.option(
     "--lines",
     type=click.IntRange(1, 1_000_000),
@@ -104,6 +104,7 @@ def logs(session: Session, name: str, follow: bool, lines: int, container: int |
     \b
     Example:
       stack jobs logs count-views --lines 20
+      stack jobs logs count-views -f --json
       stack jobs logs count-views --follow --container 1
     """
     from stack.deploy.jobs import jobs_feed

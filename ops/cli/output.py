@@ -28,7 +28,12 @@ def note(line: str) -> None:
 
 def say_json(value: Any) -> None:
     """The answer as one JSON document on one line."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+    click.echo(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """A JSON document on one line."""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def plural(count: int, noun: str) -> str:
@@ -57,14 +62,23 @@ def fail(error: FeedstackError, as_json: bool) -> int:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[str] = ()) -> None:
     """Columns as wide as their content; numbers to the right where named."""
+    for index, line in enumerate(table_lines(headers, rows, right)):
+        click.secho(line, bold=index == 0 and sys.stdout.isatty())
+
+
+def table_lines(
+    headers: Sequence[str], rows: Sequence[Sequence[Any]], right: Sequence[str] = ()
+) -> list[str]:
+    """The same as lines, for whoever draws them."""
     cells = [[("" if cell is None else str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(headers), *cells]) for i in range(len(headers))]
-    for index, line in enumerate([list(headers), *cells]):
-        text = "  ".join(
+    return [
+        "  ".join(
             cell.rjust(width) if header in right else cell.ljust(width)
             for cell, width, header in zip(line, widths, headers, strict=True)
         ).rstrip()
-        click.secho(text, bold=index == 0 and sys.stdout.isatty())
+        for line in [list(headers), *cells]
+    ]
 
 
 @contextlib.contextmanager

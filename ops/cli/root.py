@@ -84,13 +84,16 @@ def _add_commands() -> None:
         chaos,
         cluster,
         compose,
+        dead,
         feeds,
         generate,
         job_steering,
         job_views,
         jobs,
         produce,
+        record,
         schemas,
+        simulate,
         stories,
         tail,
     )
@@ -99,9 +102,11 @@ def _add_commands() -> None:
         feeds.feeds,
         schemas.schemas,
         jobs.jobs,
+        dead.dead,
         stories.demo,
         stories.bench,
         chaos.chaos,
+        simulate.simulate,
         compose.compose,
     )
     for command in (*cluster.COMMANDS, *groups):

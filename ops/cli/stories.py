@@ -77,7 +77,38 @@ def bench_feeds(records: int, rounds: int, must_pass: bool, as_json: bool) -> No
             raise click.exceptions.Exit(1)
 
 
-_WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory", "takeover")
+@bench.command("kit")
+@click.option(
+    "--records", type=click.IntRange(1), default=1_000, show_default=True, help="Records in the test."
+)
+@click.option(
+    "--rounds", type=click.IntRange(1), default=20, show_default=True, help="Rounds; the median counts."
+)
+@click.option("--check", "must_pass", is_flag=True, help="Exit with 1 if a test takes longer than its bar.")
+@json_option
+def bench_kit(records: int, rounds: int, must_pass: bool, as_json: bool) -> None:
+    """What a test of a job takes in the test kit, in memory.
+
+    The bar: a test with 1,000 records, setting up and looking included, in 50 ms.
+
+    \b
+    Example:
+      stack bench kit
+      stack bench kit --records 10000 --json
+    """
+    from ops.bench.kit import BAR_MS, measure_kit
+
+    figures = measure_kit(records, rounds)
+    if as_json:
+        say_json(figures.as_json())
+    else:
+        names = ("records", "set_up_ms", "write_ms", "run_ms", "look_ms", "whole_ms")
+        table(list(names), [[getattr(figures, name) for name in names]], right=names)
+    if must_pass and figures.whole_ms > BAR_MS:
+        raise click.exceptions.Exit(1)
+
+
+_WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory", "metrics", "takeover")
 _SYSTEMS = ("ours", "ours-batch", "kafka-streams", "quix")
 _GUARANTEES = ("exactly-once", "at-least-once")
 

@@ -228,7 +228,7 @@ def _stop_all(layout: Layout) -> None:
     found = processes.find(layout.data)
     if processes.SUPERVISOR in found:
         processes.stop(found.pop(processes.SUPERVISOR), STOP_LIMIT_S)
-    for process in processes.find(layout.data).values():
+    for _, process in processes.find_all(layout.data):
         processes.stop(process, 20)
     layout.endpoints_file.unlink(missing_ok=True)
     layout.run_file.unlink(missing_ok=True)

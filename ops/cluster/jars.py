@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ops.cluster.commands import captured
 from ops.cluster.files import locked, read_json, write_atomically, write_json
 from ops.cluster.java import Java
 from stack.errors import ClusterFault, CorruptState
@@ -28,12 +29,14 @@ IVY_SETTINGS_VARIABLE = "FEEDSTACK_IVY_SETTINGS"
 @dataclass(frozen=True)
 class JarSet:
     """Modules (organisation, name, version) that are fetched together with all they need; the first one
-    gives the set its version, and its jar must be among what was fetched."""
+    gives the set its version, and its jar must be among what was fetched. `alone`: without what they need,
+    where another set has it."""
 
     name: str
     title: str
     size: str
     modules: tuple[tuple[str, str, str], ...]
+    alone: bool = False
 
     @property
     def version(self) -> str:
@@ -154,7 +157,8 @@ def _fetch(wanted: JarSet, java: Java, folder: Path) -> None:
 def _fetch_by_ivy(wanted: JarSet, java: Java, work: Path) -> str | None:
     """Let Ivy retrieve into work/jars; None when it did, else its complaint."""
     dependencies = "".join(
-        f'<dependency org="{org}" name="{name}" rev="{version}" conf="default->default"/>'
+        f'<dependency org="{org}" name="{name}" rev="{version}" conf="default->default" '
+        f'transitive="{str(not wanted.alone).lower()}"/>'
         for org, name, version in wanted.modules
     )
     write_atomically(
@@ -199,20 +203,13 @@ def _fetch_by_maven(wanted: JarSet, java: Java, work: Path) -> str | None:  # no
     goal = "dependency:copy-dependencies"
     command = [maven, "-q", "-B", "-f", str(work / "pom.xml"), goal]
     command += [f"-DoutputDirectory={work / 'jars'}", "-DincludeScope=runtime"]
+    command += ["-DexcludeTransitive=true"] if wanted.alone else []
     return _run(command, wanted, work, "Maven")
 
 
 def _run(command: list[str], wanted: JarSet, work: Path, tool: str) -> str | None:
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_FETCH_LIMIT_S,
-            check=False,
-            cwd=work,
-        )
+        done = captured(command, _FETCH_LIMIT_S, cwd=work)
     except subprocess.TimeoutExpired:
         return f"{tool}: no answer within {_FETCH_LIMIT_S} seconds"
     except OSError as error:

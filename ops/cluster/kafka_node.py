@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ops.cluster.commands import captured
 from ops.cluster.files import make_empty, write_atomically
 from ops.cluster.java import Java
 from ops.cluster.layout import Cluster, Layout
@@ -35,13 +36,21 @@ def controller_name(node: int) -> str:
 
 
 def kafka_service(
-    layout: Layout, java: Java, jars: Path, cluster: Cluster, *, node: int, heap_bytes: int
+    layout: Layout,
+    java: Java,
+    jars: Path,
+    cluster: Cluster,
+    *,
+    node: int,
+    heap_bytes: int,
+    words: Sequence[str] = (),
 ) -> Service:
-    """Broker `node` of the cluster; every node is broker and controller."""
+    """Broker `node` of the cluster; every node is broker and controller. `words` are more for its JVM."""
     name = broker_name(node)
     conf = layout.conf / name
     log = layout.logs / f"{name}.log"
-    base = [java.command, f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}", "-Xshare:auto"]
+    logging = f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}"
+    base = [java.command, logging, "-Xshare:auto", *words]
     class_path = ["-cp", f"{jars}/*"]
     command = [
         *base,
@@ -96,9 +105,7 @@ def format_folder(folder: Path, format_command: list[str]) -> None:
 def _format(command: list[str]) -> str | None:
     """Run Kafka's format tool; None when it ended well, else why it did not."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_FORMAT_LIMIT_S, check=False
-        )
+        done = captured(command, _FORMAT_LIMIT_S)
     except subprocess.TimeoutExpired:
         return f"Kafka's format tool did not end within {_FORMAT_LIMIT_S} seconds"
     except OSError as error:

@@ -9,6 +9,8 @@ import http.client
 import json
 import socket
 import struct
+import time
+from pathlib import Path
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
@@ -77,3 +79,11 @@ def fetch(port: int, path: str, host: str = LOOPBACK) -> bytes | None:
         return None
     finally:
         connection.close()
+
+
+def is_fresh(file: Path, stale_s: float) -> bool:
+    """Whether somebody has touched a file within so many seconds."""
+    try:
+        return time.time() - file.stat().st_mtime < stale_s
+    except OSError:
+        return False

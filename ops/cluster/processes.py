@@ -30,8 +30,13 @@ def mark(data: Path, name: str) -> str:
 
 def find(data: Path) -> dict[str, psutil.Process]:
     """The live processes of the stack in this data folder, by name."""
+    return dict(find_all(data))
+
+
+def find_all(data: Path) -> list[tuple[str, psutil.Process]]:
+    """All of them, also those that share a name: what runs beside a service may outlive it."""
     place = mark(data, "").removesuffix(":")
-    found: dict[str, psutil.Process] = {}
+    found: list[tuple[str, psutil.Process]] = []
     for process in psutil.process_iter(["cmdline", "status"]):
         if process.info["status"] == psutil.STATUS_ZOMBIE:
             continue
@@ -39,7 +44,7 @@ def find(data: Path) -> dict[str, psutil.Process]:
             # Split at the last colon: a folder's name may hold one too.
             head, colon, name = word.rpartition(":")
             if colon and head == place:
-                found[name] = process
+                found.append((name, process))
     return found
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 from ops.cluster.files import make_empty
 from ops.cluster.layout import Layout
 from ops.cluster.place import place_words
+from ops.cluster.probes import is_fresh
 from ops.cluster.processes import mark
 from ops.cluster.service import Service
 from stack.settings import Settings
@@ -34,20 +34,13 @@ def runner_service(layout: Layout, settings: Settings) -> Service:
         command=command,
         log=layout.logs / "runner.log",
         prepare=lambda: make_empty(layout.temporary(NAME)),
-        answers=lambda: _is_fresh(alive),
+        answers=lambda: is_fresh(alive, _STALE_S),
         explain=_explain,
         patience_s=25.0,
         # Jobs stand still meanwhile.
         first_delay_s=0.0,
         steady_s=5.0,
     )
-
-
-def _is_fresh(alive: Path) -> bool:
-    try:
-        return time.time() - alive.stat().st_mtime < _STALE_S
-    except OSError:
-        return False
 
 
 def _explain(tail: str) -> str | None:

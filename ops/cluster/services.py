@@ -8,6 +8,7 @@ from ops.cluster.http_node import NAME as HTTP
 from ops.cluster.http_node import http_service
 from ops.cluster.jars import kafka_jars
 from ops.cluster.java import find_java
+from ops.cluster.kafka_archive import kafka_archive
 from ops.cluster.kafka_node import broker_name, controller_name, kafka_service
 from ops.cluster.layout import Cluster, Layout, read_cluster
 from ops.cluster.ports import HOST
@@ -16,6 +17,7 @@ from ops.cluster.service import Service
 from ops.cluster.zookeeper_node import NAME as ZOOKEEPER
 from ops.cluster.zookeeper_node import zookeeper_service
 from stack.errors import ClusterFault
+from stack.runtime.spark_archive import archive_words
 from stack.settings import Endpoints, Settings
 
 
@@ -52,10 +54,11 @@ def embedded_services(
     zookeeper = zookeeper_service(
         layout, java, cluster.ports[ZOOKEEPER], settings.embedded.zookeeper_heap_bytes
     )
-    nodes = range(1, cluster.brokers + 1)
+    words = archive_words(kafka_archive(java))
+    heap_bytes = settings.embedded.kafka_heap_bytes
     brokers = [
-        kafka_service(layout, java, jars, cluster, node=node, heap_bytes=settings.embedded.kafka_heap_bytes)
-        for node in nodes
+        kafka_service(layout, java, jars, cluster, node=node, heap_bytes=heap_bytes, words=words)
+        for node in range(1, cluster.brokers + 1)
     ]
     return [*brokers, zookeeper, *ours], Endpoints(
         bootstrap(cluster), f"{HOST}:{cluster.ports[ZOOKEEPER]}", http_url

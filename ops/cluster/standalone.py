@@ -28,8 +28,8 @@ _START_S = 90.0
 _MEMORY = "256m"
 # A worker that is silent for so long is dead to the master; it says that it lives every quarter of that.
 _WORKER_TIMEOUT_S = 4
-_MASTER = "org.apache.spark.deploy.master.Master"
-_WORKER = "org.apache.spark.deploy.worker.Worker"
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
@@ -50,7 +50,7 @@ class Standalone:
 
     def start_master(self) -> None:
         """Start the master and wait until it listens."""
-        self._start("master", [_MASTER, "--host", HOST, "--port", str(self.port), "--webui-port", "0"])
+        self._start("master", [MASTER, "--host", HOST, "--port", str(self.port), "--webui-port", "0"])
         self._await("master", lambda: not is_free(self.port))
 
     def start_worker(self, number: int) -> None:
@@ -60,7 +60,7 @@ class Standalone:
         log = self.folder / f"{name}.log"
         before = log.stat().st_size if log.exists() else 0
         main = [
-            _WORKER,
+            WORKER,
             "--host",
             HOST,
             "--cores",

@@ -23,12 +23,14 @@ import psutil
 
 from ops.cluster import processes, restart
 from ops.cluster.files import KeptFile
+from ops.cluster.java import find_java
 from ops.cluster.layout import Layout
 from ops.cluster.logfile import log_to
 from ops.cluster.place import add_place, settings_of
 from ops.cluster.restart import Life, State
 from ops.cluster.service import Service
 from stack.errors import FeedstackError
+from stack.runtime.spark_archive import without_archive
 
 log = logging.getLogger("feedstack.supervisor")
 _TICK_S = 0.1
@@ -96,7 +98,7 @@ class Supervisor:
     @staticmethod
     def _runs_same_command(process: psutil.Process, service: Service) -> bool:
         try:
-            return list(process.cmdline()[1:]) == list(service.command)[1:]
+            return without_archive(process.cmdline()[1:]) == without_archive(service.command[1:])
         except psutil.Error:
             return False
 
@@ -216,6 +218,7 @@ def _size(file: Path) -> int:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the supervisor in the foreground; `stack up` starts it detached."""
+    from ops.cluster import kafka_archive
     from ops.cluster.services import embedded_services
 
     parser = argparse.ArgumentParser(prog="supervisor")
@@ -225,6 +228,10 @@ def main(arguments: Sequence[str]) -> None:
     layout = Layout(settings.data)
     log_to(layout.logs / "supervisor.log", logging.INFO)
     services, endpoints = embedded_services(settings, layout)
+    if settings.kafka is None:
+        kafka_archive.begin(
+            find_java(settings.embedded.java), processes.mark(layout.data, kafka_archive.NAME)
+        )
     supervisor = Supervisor(layout, services, {k: v for k, v in asdict(endpoints).items() if v})
     signal.signal(signal.SIGTERM, lambda *_: supervisor.stop())
     signal.signal(signal.SIGINT, lambda *_: supervisor.stop())

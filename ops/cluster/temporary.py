@@ -19,13 +19,13 @@ EXAMPLE_SCHEMAS = _EXAMPLES / "schemas"
 
 
 @contextlib.contextmanager
-def temporary_folder(name: str, lines: str = "") -> Iterator[Settings]:
-    """A folder with a stack.toml, example schemas and jobs; at the end its stack is stopped and it goes."""
+def temporary_folder(name: str, lines: str = "", schemas: Path = EXAMPLE_SCHEMAS) -> Iterator[Settings]:
+    """A folder with a stack.toml, schemas and example jobs; at the end its stack is stopped and it goes."""
     with contextlib.ExitStack() as at_the_end:
         at_the_end.enter_context(_terminable())
         folder = Path(tempfile.mkdtemp(prefix=f"feedstack-{name}-"))
         at_the_end.callback(shutil.rmtree, folder, ignore_errors=True)
-        shutil.copytree(EXAMPLE_SCHEMAS, folder / "schemas")
+        shutil.copytree(schemas, folder / "schemas")
         shutil.copytree(_EXAMPLES / "jobs", folder / "jobs", ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "stack.toml").write_text(f'name = "{name}"\n{lines}', encoding="utf-8")
         settings = load_settings(folder / "stack.toml")
@@ -48,9 +48,13 @@ def _terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_stack(
-    name: str, say: Callable[[str], None], lines: str = "", brokers: int | None = None
+    name: str,
+    say: Callable[[str], None],
+    lines: str = "",
+    brokers: int | None = None,
+    schemas: Path = EXAMPLE_SCHEMAS,
 ) -> Iterator[Settings]:
     """The same with the stack running."""
-    with temporary_folder(name, lines) as settings:
+    with temporary_folder(name, lines, schemas) as settings:
         control.up(settings, brokers, say)
         yield settings

@@ -38,10 +38,7 @@ def zookeeper_service(layout: Layout, java: Java, port: int, heap_bytes: int) ->
         java.command,
         mark(layout.data, NAME),
         f"-Djava.io.tmpdir={layout.temporary(NAME)}",
-        *java_words(heap_bytes),
-        f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}",
-        "-cp",
-        class_path(),
+        *java_words(heap_bytes, conf / "log4j2.properties"),
         "org.apache.zookeeper.server.ZooKeeperServerMain",
         str(conf / "zoo.cfg"),
     ]
@@ -56,8 +53,8 @@ def zookeeper_service(layout: Layout, java: Java, port: int, heap_bytes: int) ->
     return Service(NAME, port, command, log, prepare, lambda: answers_ruok(port), explain, patience_s=10.0)
 
 
-def java_words(heap_bytes: int) -> list[str]:
-    """The words for the JVM of a ZooKeeper server."""
+def java_words(heap_bytes: int, log4j: Path) -> list[str]:
+    """The words for the JVM of a ZooKeeper server, with its classes."""
     return [
         "-XX:+PerfDisableSharedMem",
         f"-Xmx{heap_bytes >> 20}m",
@@ -66,10 +63,13 @@ def java_words(heap_bytes: int) -> list[str]:
         "-XX:+ExitOnOutOfMemoryError",
         "-Xshare:auto",
         "-Dzookeeper.admin.enableServer=false",
+        f"-Dlog4j2.configurationFile={log4j}",
+        "-cp",
+        _class_path(),
     ]
 
 
-def class_path() -> str:
+def _class_path() -> str:
     """Where its classes are; ClusterFault if there are none."""
     jars = [str(jar) for pattern in _JARS for jar in sorted(spark_jars().glob(f"{pattern}.jar"))]
     if not jars:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ops.cluster.commands import captured
 from ops.cluster.doctor import Finding, fault, ok
 from ops.cluster.ports import holder, is_free
 from ops.compose import PROFILES
@@ -72,10 +73,6 @@ class Compose:
         names = run(["docker", "ps", "-aq", "--filter", filter_], _QUICK_S).split()
         return json.loads(run(["docker", "inspect", *names], _QUICK_S)) if names else []
 
-    def container_of(self, service: str) -> str:
-        """The name of the container of a service."""
-        return f"{self.project}-{service}-1"
-
     def left_behind(self) -> list[str]:
         """Everything that docker still has of this cluster."""
         filter_ = ["--filter", f"label=com.docker.compose.project={self.project}"]
@@ -108,15 +105,7 @@ def run(
 ) -> str:
     """What a command prints; ClusterFault if it fails."""
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit_s,
-            check=False,
-            env={**os.environ, **(environment or {})},
-        )
+        done = captured(command, limit_s, environment={**os.environ, **(environment or {})})
     except OSError as error:
         raise ClusterFault(f"{command[0]} cannot be run: {error.strerror}", hint=_ENGINE_HINT) from None
     except subprocess.TimeoutExpired:

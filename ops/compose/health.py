@@ -8,11 +8,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ops.cluster.probes import answers_health, answers_ruok, answers_srvr, answers_versions, fetch_json
+from ops.cluster.probes import (
+    answers_health,
+    answers_ruok,
+    answers_srvr,
+    answers_versions,
+    fetch_json,
+    is_fresh,
+)
 from ops.compose.ports import HTTP_PORT, KAFKA_PORT, MASTER_UI_PORT, WORKER_UI_PORT, ZOOKEEPER_PORT
 
 FAULT_FILE = Path("/tmp/feedstack-fault")  # noqa: S108 - of a container, where nobody else is
@@ -55,10 +61,7 @@ def quorum_is_there() -> bool:
 
 def runner_decides() -> bool:
     """Whether the runner goes round, or stands by."""
-    try:
-        return time.time() - _ALIVE_FILE.stat().st_mtime < _STALE_S
-    except OSError:
-        return False
+    return is_fresh(_ALIVE_FILE, _STALE_S)
 
 
 CHECKS: Mapping[str, Callable[[], bool]] = {

@@ -21,6 +21,7 @@ from ops.cluster.kafka_node import Node, broker_properties, format_folder
 from ops.cluster.layout import Layout
 from ops.cluster.logging_conf import log4j_properties
 from ops.cluster.properties import properties_text
+from ops.cluster.standalone import MASTER, WORKER
 from ops.compose.ports import (
     HTTP_PORT,
     KAFKA_CONTROLLER_PORT,
@@ -39,11 +40,8 @@ from stack.runtime.spark_jvm import jvm_command, jvm_environment
 from stack.zookeeper.ensemble import member_line
 
 DATA = Path("/data")
-CONFIG = Path("/etc/feedstack/stack.toml")
 # A worker that is silent for so long is dead to the master.
 _WORKER_TIMEOUT_S = 10
-_MASTER = "org.apache.spark.deploy.master.Master"
-_WORKER = "org.apache.spark.deploy.worker.Worker"
 _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -146,10 +144,7 @@ def zookeeper(words: Words, data: Path = DATA) -> Server:
     return Server(
         [
             find_java().command,
-            *zookeeper_node.java_words(heap),
-            f"-Dlog4j2.configurationFile={_logging(conf, {})}",
-            "-cp",
-            zookeeper_node.class_path(),
+            *zookeeper_node.java_words(heap, _logging(conf, {})),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             str(conf / "zoo.cfg"),
         ]
@@ -184,7 +179,7 @@ def _begin_to_join(number: int, host: str, ensemble: str) -> None:
 def spark_master(words: Words, data: Path = DATA) -> Server:
     """The master of the Spark cluster."""
     place = ["--host", words.text("SERVICE"), "--port", str(MASTER_PORT), "--webui-port", str(MASTER_UI_PORT)]
-    return _spark(data, [_MASTER, *place], [f"-Dspark.worker.timeout={_WORKER_TIMEOUT_S}"])
+    return _spark(data, [MASTER, *place], [f"-Dspark.worker.timeout={_WORKER_TIMEOUT_S}"])
 
 
 def spark_worker(words: Words, data: Path = DATA) -> Server:
@@ -197,7 +192,7 @@ def spark_worker(words: Words, data: Path = DATA) -> Server:
     make_empty(work)
     cleaning = [f"-Dspark.worker.timeout={_WORKER_TIMEOUT_S}", "-Dspark.worker.cleanup.enabled=true"]
     return _spark(
-        data, [_WORKER, *place, *share, "--work-dir", str(work), words.text("SPARK_MASTER")], cleaning
+        data, [WORKER, *place, *share, "--work-dir", str(work), words.text("SPARK_MASTER")], cleaning
     )
 
 

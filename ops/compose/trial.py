@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ops.chaos.stage import stage_on
+from ops.chaos.chain import chain_on, deploy_chain
+from ops.chaos.reading import VerifierFault
 from ops.chaos.traffic import Traffic
 from ops.chaos.verdict import Kind, Report
-from ops.chaos.verifier import VerifierFault
 from ops.cluster.ports import free_port
 from ops.compose.engine import ALL_PROFILES, ROOT, Compose, run
 from stack.errors import ClusterFault, FeedstackError
@@ -108,10 +108,10 @@ class _Trial:
         """From nothing to the verdict."""
         self._begin()
         with (
-            stage_on(replace(self._settings, schemas=self._settings.root / "schemas")) as stage,
+            chain_on(replace(self._settings, schemas=self._settings.root / "schemas")) as stage,
             contextlib.closing(Traffic(stage, _SEED, _RATE, _RECOVER_S)) as traffic,
         ):
-            stage.deploy_all(self._say)
+            deploy_chain(stage, self._say)
             traffic.start()
             for service in VICTIMS:
                 self._kill(service, service, traffic)
@@ -137,8 +137,8 @@ class _Trial:
         file = self._settings.file
         return run([sys.executable, "-m", "ops", "--config", str(file), *words], _COMMAND_S)
 
-    def _up(self, *services: str) -> None:
-        self._compose.run("up", "-d", "--wait", *services)
+    def _up(self) -> None:
+        self._compose.run("up", "-d", "--wait")
 
     def _kill(self, service: str, title: str, traffic: Traffic) -> None:
         """Kill it, leave it dead for a while, start it again."""
@@ -147,7 +147,7 @@ class _Trial:
         self._compose.run("kill", service)
         time.sleep(_AWAY_S)
         self._compose.run("start", service)
-        self._note(title, traffic.gap_s(begun), f"was killed, and started again after {_AWAY_S:.0f} s")
+        self._note(title, traffic.outage_s(begun), f"was killed, and started again after {_AWAY_S:.0f} s")
         self._up()
 
     def _note(self, title: str, gap_s: float, done: str) -> None:
@@ -160,7 +160,7 @@ class _Trial:
         begun = time.monotonic()
         self._compose.run("stop")
         self._up()
-        self._note("everything", traffic.gap_s(begun), "was stopped and started again")
+        self._note("everything", traffic.outage_s(begun), "was stopped and started again")
 
     def _grow(self, traffic: Traffic) -> None:
         """Add two ZooKeeper servers and a runner, and kill those that were there."""
@@ -169,7 +169,7 @@ class _Trial:
         self._compose = replace(self._compose, profiles=("ensemble", "standby"))
         self._up()
         self._await_ensemble()
-        self._note("growth", traffic.gap_s(begun), "by two ZooKeeper servers and a runner")
+        self._note("growth", traffic.outage_s(begun), "by two ZooKeeper servers and a runner")
         for service in GROWN_VICTIMS:
             self._kill(service, f"{service}, of several", traffic)
 

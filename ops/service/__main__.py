@@ -17,8 +17,10 @@ from ops.cluster.layout import Layout
 from ops.cluster.logfile import leave, log_to
 from ops.cluster.place import add_console, add_place, settings_of
 from ops.cluster.ports import HOST
+from ops.service.alarms import Alarms, Webhook
 from ops.service.app import create_app
 from ops.service.metrics_routes import metrics_router
+from ops.service.watcher import Watcher
 from stack.connection import Stack
 from stack.errors import FeedstackError, NotFound, Unavailable
 from stack.zookeeper.fleet import open_fleet
@@ -41,8 +43,13 @@ def main(arguments: list[str]) -> int:
         with Stack.connect(settings) as stack:
             _wait_for_kafka(stack)
             fleet = partial(open_fleet, stack.endpoints.zookeeper, settings.name)
-            app = create_app(stack.registry, metrics_router(fleet))
+            webhook = None if settings.alarms_webhook is None else Webhook(settings.alarms_webhook)
+            watcher = Watcher(partial(Stack.connect, settings), Alarms(settings.name, webhook))
+            watcher.start()
+            router = metrics_router(fleet, lambda: (watcher.measured, watcher.looked))
+            app = create_app(stack.registry, router)
             uvicorn.run(app, host=options.host, port=options.port, log_config=None, access_log=False)
+            watcher.close()
     except FeedstackError as error:
         sys.stderr.write(f"feedstack: {error.message}. {error.hint}\n")
         return 1

@@ -19,6 +19,7 @@ from stack.kafka.admin import KafkaAdmin, TopicPlan
 from stack.kafka.config import KafkaAccess
 from stack.kafka.reader import LogReader, RawBatch
 from stack.kafka.writer import LogWriter
+from stack.machine import monotonic
 from stack.model.job import CodePlace, code_name
 
 PIECE_BYTES = 512 << 10
@@ -43,7 +44,7 @@ class CodeFeed:
         admin: KafkaAdmin,
         topic: str,
         timeout_s: float = 60.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._access = access
         self._admin = admin

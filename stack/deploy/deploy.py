@@ -7,7 +7,7 @@ uses yet. The entry is written last and is what makes the job run.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,15 +18,32 @@ from stack.deploy.inspect import Declared, inspect
 from stack.deploy.jobs import JobsFeed, jobs_feed
 from stack.deploy.pack import Packed, pack, read_files
 from stack.deploy.requirements import install
-from stack.deploy.settings import JobFile, read_job_file, stores_of
-from stack.deploy.topics import changelog_plan, checkpoints_plan, ensure_topics, logs_plan
+from stack.deploy.settings import JobFile, input_faults, read_job_file, stores_of
+from stack.deploy.topics import (
+    changelog_plan,
+    checkpoints_plan,
+    dead_plans,
+    ensure_topics,
+    logs_plan,
+    metrics_plan,
+)
 from stack.deploy.unpack import unpack
 from stack.errors import LostOwnership
 from stack.feeds.avro.schema import parse_avro
+from stack.feeds.produce import dead_feed
 from stack.feeds.registry.compatibility import Level
 from stack.feeds.registry.decisions import find_subject_breaks
 from stack.model.feed import value_subject
-from stack.model.job import CodePlace, Desired, JobEntry, JobSpec, StoreSpec, changelog_name
+from stack.model.job import (
+    CodePlace,
+    Desired,
+    JobEntry,
+    JobSpec,
+    StoreSpec,
+    changelog_name,
+    dead_name,
+    redrive_name,
+)
 from stack.model.tables import refuse_faults
 
 _HINT = "Nothing was changed. Correct them and deploy again; docs/jobs.md tells more."
@@ -54,13 +71,13 @@ def deploy(stack: Stack, folder: Path, note: Note = lambda _: None) -> Deployed:
     BadConfig tells everything that speaks against it, and nothing was changed then.
     """
     file = read_job_file(folder)
-    packed = _packed(stack, folder, note)
+    packed = packed_code(folder, stack.settings.data, note)
     note("importing the code in a process of its own")
-    declared = _declared(packed)
+    declared = declared_by(packed)
     jobs = jobs_feed(stack)
     spec = _checked(stack, jobs, declared, file, packed)
     note("making changelogs and storing the code")
-    _prepare(stack, jobs, spec)
+    prepare(stack, spec, jobs.look()[0].values())
     deployed = _write(jobs, code_feed(stack), spec, packed)
     # Only now every entry is there to be seen: of two deploys at a time, the later sees both.
     entries = jobs.look()[0]
@@ -69,13 +86,14 @@ def deploy(stack: Stack, folder: Path, note: Note = lambda _: None) -> Deployed:
     return deployed
 
 
-def _packed(stack: Stack, folder: Path, note: Note) -> Packed:
+def packed_code(folder: Path, data: Path, note: Note = lambda _: None) -> Packed:
+    """The code of a job with the packages that it needs; those are installed below the data folder."""
     files = read_files(folder)
-    return pack(files, install(files, stack.settings.data / "packages", note))
+    return pack(files, install(files, data / "packages", note))
 
 
-def _declared(packed: Packed) -> Declared:
-    """What is looked at is what will be shipped, not the folder that it came from."""
+def declared_by(packed: Packed) -> Declared:
+    """What the code declares. It is looked at as it will be shipped, not in the folder that it came from."""
     with tempfile.TemporaryDirectory(prefix="feedstack-job-") as folder:
         unpack(packed.data, Path(folder))
         return inspect(Path(folder))
@@ -83,12 +101,31 @@ def _declared(packed: Packed) -> Declared:
 
 def _checked(stack: Stack, jobs: JobsFeed, declared: Declared, file: JobFile, packed: Packed) -> JobSpec:
     """The spec, all but the place of its code; BadConfig with everything that speaks against it."""
+    others = {name: one.spec for name, one in jobs.look()[0].items() if name != declared.name}
+    running = jobs.confirmed(declared.name)
+    return checked_spec(stack, declared, file, packed.version, others=others, running=running)
+
+
+def checked_spec(
+    stack: Stack,
+    declared: Declared,
+    file: JobFile,
+    version: str,
+    *,
+    others: Mapping[str, JobSpec],
+    running: JobSpec | None,
+) -> JobSpec:
+    """The same for a job beside others, of which `running` is the version that has run so far."""
     stores, faults = stores_of(file, declared.store_names)
-    facts = gather_facts(stack, jobs, declared, file, stores)
+    faults += [
+        *input_faults(file, [one.feed for one in declared.inputs]),
+        *_dead_faults(stack, declared, file),
+    ]
+    facts = gather_facts(stack, declared, file, stores, others=others, running=running)
     refuse_faults(f"job {declared.name!r}", [*faults, *find_faults(facts)], _HINT)
     return JobSpec(
         name=declared.name,
-        version=packed.version,
+        version=version,
         inputs=declared.inputs,
         outputs=facts.outputs,
         stores=stores,
@@ -99,8 +136,26 @@ def _checked(stack: Stack, jobs: JobsFeed, declared: Declared, file: JobFile, pa
     )
 
 
+def _dead_faults(stack: Stack, declared: Declared, file: JobFile) -> list[str]:
+    """Dead letters must not meet the bad rows of a feed, which may have the same topic by an odd prefix."""
+    rows = {stack.topic_of(dead_feed(feed)): feed for feed in stack.catalogue.feeds()}
+    feed = rows.get(dead_name(stack.settings.name, declared.name))
+    if feed is None or not file.settings.keeps_dead_letters:
+        return []
+    return [
+        f"on_error: dead letters of the job would stand among the bad rows of feed {feed!r}, since topics of "
+        "feeds begin with the name of the stack; name the job otherwise"
+    ]
+
+
 def gather_facts(
-    stack: Stack, jobs: JobsFeed, declared: Declared, file: JobFile, stores: tuple[StoreSpec, ...]
+    stack: Stack,
+    declared: Declared,
+    file: JobFile,
+    stores: tuple[StoreSpec, ...],
+    *,
+    others: Mapping[str, JobSpec],
+    running: JobSpec | None,
 ) -> Facts:
     """Look at everything that a deploy of this job depends on."""
     feeds = stack.catalogue.feeds()
@@ -115,8 +170,8 @@ def gather_facts(
         feeds=feeds,
         partitions={topics[name]: about.partitions for name, about in found.items() if name in topics},
         schemas={name for name in feeds if state.versions_of(value_subject(name))},
-        others={name: one.spec for name, one in jobs.look()[0].items() if name != declared.name},
-        running=jobs.confirmed(declared.name),
+        others=others,
+        running=running,
         changelogs={
             changelogs[name]: about.partitions for name, about in found.items() if name in changelogs
         },
@@ -130,19 +185,27 @@ def gather_facts(
     )
 
 
-def _prepare(stack: Stack, jobs: JobsFeed, spec: JobSpec) -> None:
+def prepare(stack: Stack, spec: JobSpec, others: Iterable[JobEntry] = ()) -> None:
     """Make what the job needs to run; all of it may be made twice."""
     name = stack.settings.name
-    horizons = [spec.settings.horizon_ms, *_horizons(jobs.look()[0].values())]
-    ensure_topics(
-        stack.admin, [*(changelog_plan(name, spec, one.name) for one in spec.stores), logs_plan(name)]
-    )
+    horizons = [spec.settings.horizon_ms, *_horizons(others)]
+    changelogs = [changelog_plan(name, spec, one.name) for one in spec.stores]
+    ensure_topics(stack.admin, [*changelogs, logs_plan(name), metrics_plan(name), *dead_plans(name, spec)])
+    _grow_way_back(stack, spec)
     ensure_topics(stack.admin, [checkpoints_plan(name, horizons)], only_longer=True)
     for store in spec.stores:
         if store.schema is not None:
             subject = value_subject(changelog_name(name, spec.name, store.name))
             stack.registry.set_level(subject, Level.BACKWARD_TRANSITIVE)
             stack.registry.register(subject, parse_avro(store.schema))
+
+
+def _grow_way_back(stack: Stack, spec: JobSpec) -> None:
+    """Every task reads its own partition of what is redriven, whatever number of them there was before."""
+    topic = redrive_name(stack.settings.name, spec.name)
+    found = stack.admin.describe([topic]).get(topic)
+    if found is not None and found.partitions < spec.partitions:
+        stack.admin.grow(topic, spec.partitions)
 
 
 def _write(jobs: JobsFeed, codes: CodeFeed, spec: JobSpec, packed: Packed) -> Deployed:

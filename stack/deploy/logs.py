@@ -1,6 +1,7 @@
 """The logs feed: what the code of jobs says and prints, and what containers say of it, line by line.
 
-One record per line, keyed by the job: {"time_ms", "job", "slot", "attempt", "level", "text"} in JSON.
+One record per line, keyed by the job, in JSON: {"time_ms", "job", "slot", "attempt", "level", "text"}, and
+{"task", "feed", "partition", "offset"} where a record was at hand.
 """
 
 from __future__ import annotations
@@ -31,11 +32,17 @@ class LogLine:
     attempt: int
     level: str
     text: str
+    # The record that was at hand when it was logged.
+    task: str | None = None
+    feed: str | None = None
+    partition: int | None = None
+    offset: int | None = None
 
 
 def line_to_bytes(line: LogLine) -> bytes:
     """The value of a record of the logs feed; its key is the job."""
-    return json.dumps(asdict(line), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+    tree = {name: value for name, value in asdict(line).items() if value is not None}
+    return json.dumps(tree, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def line_from_bytes(data: bytes) -> LogLine | None:
@@ -49,6 +56,10 @@ def line_from_bytes(data: bytes) -> LogLine | None:
             int(tree["attempt"]),
             str(tree["level"]),
             str(tree["text"]),
+            tree.get("task"),
+            tree.get("feed"),
+            tree.get("partition"),
+            tree.get("offset"),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -15,7 +15,7 @@ from stack.kafka.writer import LogWriter
 from stack.model.checkpoint import checkpoint_key
 from stack.model.feed import value_subject
 from stack.model.fleet import JobState
-from stack.model.job import Desired, JobEntry, changelog_name, transactional_id
+from stack.model.job import Desired, JobEntry, changelog_name, redrive_name, transactional_id
 from stack.model.plan import tasks_of
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
 from stack.zookeeper.fleet import FleetNodes, open_fleet
@@ -100,7 +100,8 @@ def refuse_running(view: View, name: str) -> None:
 
 
 def remove_state(stack: Stack, jobs: JobsFeed, name: str) -> tuple[str, ...]:
-    """Delete what a removed job has kept: changelogs, checkpoints, schemas and local files.
+    """Delete what a removed job has kept: changelogs, checkpoints, schemas, what was redriven to it and
+    local files. Its dead letters stay, with the marks of those that were redriven, until they are too old.
 
     To be called when its containers are gone; one that hangs somewhere is fenced first. Answers the
     changelogs that were deleted.
@@ -114,7 +115,7 @@ def remove_state(stack: Stack, jobs: JobsFeed, name: str) -> tuple[str, ...]:
     )
     counts = [about.partitions for about in stack.admin.describe(changelogs).values()]
     _delete_checkpoints(stack, name, max([*counts, *(one.partitions for one in specs)], default=0))
-    stack.admin.delete(changelogs)
+    stack.admin.delete([*changelogs, *stack.admin.describe([redrive_name(stack.settings.name, name)])])
     _forget_schemas(stack, changelogs)
     shutil.rmtree(stack.settings.data / "state" / name, ignore_errors=True)
     jobs.forget(name)

@@ -25,6 +25,7 @@ _READABLE = 0o100644 << 16
 _TAKEN_MODULES = (sys.stdlib_module_names | {"stack", "changelog"}) - {"test"}
 
 _HINT = f"Name the folder of a job: it holds {JOB_FILE} and {SETTINGS_FILE}."
+INVARIANT_FILE = "invariant.py"
 # What an installer leaves beside a package; it names folders of this machine.
 _TRACES = ("RECORD", "REQUESTED", "INSTALLER", "direct_url.json")
 
@@ -42,7 +43,7 @@ class Packed:
 
 
 def read_files(folder: Path, limit_bytes: int = MAX_PACKED_BYTES) -> Files:
-    """Everything of a job's folder that is shipped: all but job.toml, hidden files and Python's caches."""
+    """Everything of a job's folder that is shipped: all but job.toml, tests, hidden files and caches."""
     if not folder.is_dir():
         raise BadConfig(
             f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}",
@@ -51,6 +52,8 @@ def read_files(folder: Path, limit_bytes: int = MAX_PACKED_BYTES) -> Files:
     paths, faults = [], []
     for path in _walk(folder):
         name = path.relative_to(folder).as_posix()
+        if _is_test(name):
+            continue
         fault = _path_fault(path, folder) or _name_fault(name)
         if fault:
             faults.append(f"{name}: {fault}")
@@ -99,6 +102,16 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(".")
+
+
+def _is_test(name: str) -> bool:
+    """Whether a file tests the job: it lies beside the code, and a new test makes no new version."""
+    first, last = name.partition("/")[0], name.rpartition("/")[2]
+    return (
+        name in (INVARIANT_FILE, "conftest.py")
+        or (first == "tests" and first != name)
+        or (last.startswith("test_") and last.endswith(".py"))
+    )
 
 
 def _path_fault(path: Path, folder: Path) -> str | None:

@@ -10,10 +10,19 @@ from typing import Any
 
 from stack.errors import BadConfig, BadInput
 from stack.feeds.avro.schema import parse_avro
-from stack.model.job import Guarantee, JobSettings, KeyCodec, StoreSpec, ValueCodec, store_name_fault
+from stack.model.job import (
+    Guarantee,
+    JobSettings,
+    KeyCodec,
+    OnError,
+    StoreSpec,
+    ValueCodec,
+    store_name_fault,
+)
 from stack.model.tables import (
     Parse,
     duration_ms,
+    flag,
     one_of,
     plain_text,
     refuse_faults,
@@ -40,13 +49,18 @@ _KEYS: dict[str, Parse] = {
     "cache": size_bytes("1MB", "1TB"),
     "record_limit": duration_ms("100ms", "15s"),
     "deploy_limit": duration_ms("1s", "1d"),
+    "on_error": one_of(tuple(OnError)),
+    "retries": whole(0, 1_000),
+    "retry_backoff": duration_ms("1ms", "15s"),
+    "metrics": flag,
 }
 _STORE_KEYS: dict[str, Parse] = {
     "key": one_of(tuple(KeyCodec)),
     "value": one_of(tuple(ValueCodec)),
     "schema": plain_text,
 }
-_TABLES = ("stores",)
+_INPUT_KEYS: dict[str, Parse] = {"on_error": one_of(tuple(OnError))}
+_TABLES = ("stores", "inputs")
 # Keys that people write with their unit but that are kept in another.
 _RENAMED = {
     "horizon": "horizon_ms",
@@ -54,6 +68,7 @@ _RENAMED = {
     "cache": "cache_bytes",
     "record_limit": "record_limit_ms",
     "deploy_limit": "deploy_limit_ms",
+    "retry_backoff": "retry_backoff_ms",
 }
 
 
@@ -76,6 +91,11 @@ def read_job_file(folder: Path) -> JobFile:
         raise BadConfig(f"{file} cannot be read: {error}") from None
     except (ValueError, RecursionError) as error:
         raise BadConfig(f"{file} is not TOML: {error}", hint="Check that line.") from None
+    return job_file_of(tree, folder, str(file))
+
+
+def job_file_of(tree: Mapping[str, Any], folder: Path, where: str) -> JobFile:
+    """The same for what stands in a job.toml; files that it names lie in the folder."""
     faults: list[str] = []
     taken = take(tree, _KEYS, "", faults, _TABLES)
     stores = {
@@ -83,9 +103,9 @@ def read_job_file(folder: Path) -> JobFile:
         for name, table in section(tree, "stores", faults).items()
         if (store := _store(folder, name, table, faults)) is not None
     }
-    settings = _settings(taken)
+    settings = _settings(taken, _inputs(section(tree, "inputs", faults), faults))
     faults += _contradictions(settings)
-    refuse_faults(str(file), faults, _HINT)
+    refuse_faults(where, faults, _HINT)
     return JobFile(settings, stores)
 
 
@@ -101,10 +121,35 @@ def stores_of(file: JobFile, named: Sequence[str]) -> tuple[tuple[StoreSpec, ...
     return stores, faults
 
 
-def _settings(taken: Mapping[str, Any]) -> JobSettings:
+def input_faults(file: JobFile, feeds: Sequence[str]) -> list[str]:
+    """Tables of inputs that the code does not read."""
+    return [
+        f"{SETTINGS_FILE}, inputs.{name}: the code does not read this feed{suggest(name, feeds)}"
+        for name in file.settings.inputs_on_error
+        if name not in feeds
+    ]
+
+
+def _inputs(tables: Mapping[str, Any], faults: list[str]) -> dict[str, OnError]:
+    """What becomes of errors, by input; a table that says nothing of it is a slip."""
+    found = {}
+    for name, table in tables.items():
+        place = f"inputs.{name}"
+        if not isinstance(table, dict):
+            faults.append(f"{place}: must be a table, written [{place}]")
+        elif not table:
+            faults.append(f'{place}: says nothing; write on_error = "dead-letter", or take it out')
+        elif "on_error" in (taken := take(table, _INPUT_KEYS, f"{place}.", faults)):
+            found[name] = OnError(taken["on_error"])
+    return found
+
+
+def _settings(taken: Mapping[str, Any], inputs_on_error: Mapping[str, OnError]) -> JobSettings:
     values = {_RENAMED.get(key, key): value for key, value in taken.items()}
-    if "guarantee" in values:
-        values["guarantee"] = Guarantee(values["guarantee"])
+    values["inputs_on_error"] = inputs_on_error
+    for key, kind in (("guarantee", Guarantee), ("on_error", OnError)):
+        if key in values:
+            values[key] = kind(values[key])
     if "cache_bytes" not in values and "memory_bytes" in values:
         values["cache_bytes"] = min(JobSettings().cache_bytes, values["memory_bytes"] // 4)
     return JobSettings(**values)

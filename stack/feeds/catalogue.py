@@ -8,7 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 from stack.errors import CorruptState, NotFound
-from stack.model.feed import Events, FeedSpec, Key, KeyFormat, Kind, Table
+from stack.model.feed import (
+    FRESHNESS_WINDOW_MS,
+    Events,
+    FeedSpec,
+    FreshnessOf,
+    Key,
+    KeyFormat,
+    Kind,
+    Table,
+)
 from stack.model.ledger import Entries, Ledger
 
 
@@ -74,6 +83,8 @@ def spec_to_json(spec: FeedSpec, **more: str) -> str:
         "key": {"field": spec.key.field, "format": str(spec.key.format)} if spec.key else None,
         "event_time": spec.event_time,
         "freshness_ms": spec.freshness_ms,
+        "freshness_window_ms": spec.freshness_window_ms,
+        "freshness_of": str(spec.freshness_of),
         "by": spec.by,
         "inputs": list(spec.inputs),
         "compatibility": spec.compatibility,
@@ -115,6 +126,8 @@ def spec_from_json(name: str, text: str) -> FeedSpec:
             inputs=tuple(value.get("inputs", ())),
             compatibility=value.get("compatibility"),
             version=int(value["version"]),
+            freshness_window_ms=int(value.get("freshness_window_ms", FRESHNESS_WINDOW_MS)),
+            freshness_of=FreshnessOf(value.get("freshness_of", FreshnessOf.JOB)),
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CorruptState(

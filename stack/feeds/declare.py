@@ -7,13 +7,25 @@ import json
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stack.errors import BadCatalogue, BadInput
 from stack.feeds.avro.schema import AvroSchema, parse_avro
 from stack.model.duration import parse_duration_ms
-from stack.model.feed import Events, FeedSpec, Key, KeyFormat, Kind, Table, name_fault
+from stack.model.feed import (
+    FRESHNESS_WINDOW_MS,
+    Events,
+    FeedSpec,
+    FreshnessOf,
+    Key,
+    KeyFormat,
+    Kind,
+    Table,
+    name_fault,
+)
+from stack.model.tables import flag
 
 CATALOGUE_NAME = "catalog.toml"
 DEFAULT_RETENTION_MS = 7 * 86_400_000
@@ -40,6 +52,10 @@ class Declaration:
     schema: AvroSchema
 
 
+SchemaOf = Callable[[str, str, list[str]], AvroSchema | None]
+"""Finds a schema by what the table says, for the table of that place; None after a fault that it adds."""
+
+
 def read_declarations(folder: Path) -> tuple[Declaration, ...]:
     """All declared feeds, in the order of the file; every fault of all files is reported at once."""
     file = folder / CATALOGUE_NAME
@@ -58,24 +74,39 @@ def read_declarations(folder: Path) -> tuple[Declaration, ...]:
         raise BadCatalogue(f"{file} is not TOML: {error}", hint="Check that line.") from None
     faults = [f"{key}: unknown key; feeds stand under [feeds.NAME]" for key in tree if key != "feeds"]
     tables = tree.get("feeds", {})
-    declarations = []
     if not isinstance(tables, dict):
         faults.append("feeds: must be tables, written [feeds.NAME]")
         tables = {}
+    return declare_feeds(tables, partial(_schema, folder), str(file), faults)
+
+
+def declare_feeds(
+    tables: Mapping[str, Any],
+    schema_of: SchemaOf,
+    where: str,
+    faults: Iterable[str] = (),
+    known: Collection[str] = (),
+) -> tuple[Declaration, ...]:
+    """The feeds of tables as they stand in a catalogue; `known` are feeds declared elsewhere.
+
+    BadCatalogue tells all faults, and those that were found before.
+    """
+    faults = list(faults)
+    declarations = []
     for name, table in tables.items():
         if not isinstance(table, dict):
             faults.append(f"feeds.{name}: must be a table, written [feeds.{name}]")
             continue
-        declaration = _declaration(name, table, folder, faults)
+        declaration = _declaration(name, table, schema_of, faults)
         if declaration is not None:
             declarations.append(declaration)
-    faults += _colliding_names(tables)
-    faults += _unknown_inputs(declarations, tables)
+    faults += _colliding_names([*known, *tables])
+    faults += _unknown_inputs(declarations, {*known, *tables})
     if faults:
         count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
         lines = "\n".join(f"  - {fault}" for fault in faults)
         raise BadCatalogue(
-            f"{file} has {count}:\n{lines}",
+            f"{where} has {count}:\n{lines}",
             hint="Correct them and run the command again; docs/feeds.md lists every key.",
             faults=tuple(faults),
         )
@@ -102,7 +133,9 @@ def _unknown_inputs(declarations: list[Declaration], names: Collection[str]) -> 
     ]
 
 
-def _declaration(name: str, table: Mapping[str, Any], folder: Path, faults: list[str]) -> Declaration | None:
+def _declaration(
+    name: str, table: Mapping[str, Any], schema_of: SchemaOf, faults: list[str]
+) -> Declaration | None:
     before = len(faults)
     place = f"feeds.{name}"
     fault = name_fault(name)
@@ -122,7 +155,7 @@ def _declaration(name: str, table: Mapping[str, Any], folder: Path, faults: list
         except ValueError:  # Python does not print a number of more than 4,300 digits
             faults.append(f"{place}.{key}: holds a number that is too long")
     faults += [f"{place}.{key}: must be given" for key in _REQUIRED if key not in table]
-    schema = _schema(folder, taken.get("schema"), place, faults)
+    schema = schema_of(taken["schema"], place, faults) if "schema" in taken else None
     if len(faults) > before or schema is None:
         return None
     faults += [f"{place}{fault}" for fault in _contradictions(taken, schema)]
@@ -131,9 +164,7 @@ def _declaration(name: str, table: Mapping[str, Any], folder: Path, faults: list
     return Declaration(_spec(name, taken), schema)
 
 
-def _schema(folder: Path, name: str | None, place: str, faults: list[str]) -> AvroSchema | None:
-    if name is None:
-        return None
+def _schema(folder: Path, name: str, place: str, faults: list[str]) -> AvroSchema | None:
     file = folder / name
     if not file.resolve().is_relative_to(folder.resolve()):
         faults.append(f"{place}.schema: {name} lies outside {folder}")
@@ -173,7 +204,16 @@ def _contradictions(taken: Mapping[str, Any], schema: AvroSchema) -> list[str]:
         faults.append(".horizon: only a table feed has one; write table = true, or retention")
     if taken["kind"] is Kind.SOURCE:
         faults += [f".{word}: only a derived feed has it" for word in ("by", "inputs") if word in taken]
-    return faults
+    return faults + _freshness_faults(taken)
+
+
+def _freshness_faults(taken: Mapping[str, Any]) -> list[str]:
+    words = ("freshness_window", "freshness_of")
+    if "freshness" not in taken:
+        return [f".{word}: given without freshness, the objective" for word in words if word in taken]
+    if taken["kind"] is Kind.SOURCE and taken.get("freshness_of") is FreshnessOf.JOB:
+        return ['.freshness_of: no job makes a source feed; write "records": how long ago it got one']
+    return []
 
 
 def _key_faults(taken: Mapping[str, Any], fields: Mapping[str, Any]) -> list[str]:
@@ -232,6 +272,8 @@ def _spec(name: str, taken: Mapping[str, Any]) -> FeedSpec:
         by=taken.get("by"),
         inputs=taken.get("inputs", ()),
         compatibility=taken.get("compatibility"),
+        freshness_window_ms=taken.get("freshness_window", FRESHNESS_WINDOW_MS),
+        freshness_of=taken.get("freshness_of", FreshnessOf.JOB),
     )
 
 
@@ -248,6 +290,13 @@ def _kind(value: Any) -> Kind:
         raise BadInput(
             f'must be "source" (written from outside) or "derived" (written by a job), got {value!r}'
         )
+
+
+def _freshness_of(value: Any) -> FreshnessOf:
+    try:
+        return FreshnessOf(value)
+    except ValueError:
+        raise BadInput(f'must be "job" or "records", got {value!r}')
 
 
 def _key_format(value: Any) -> KeyFormat:
@@ -274,12 +323,6 @@ def _retention(value: Any) -> int | None:
     return None if value == "forever" else _duration(value)
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise BadInput(f"must be true or false, got {value!r}")
-    return value
-
-
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise BadInput(f"must be a list of names, got {value!r}")
@@ -301,10 +344,12 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "key_format": _key_format,
     "partitions": _partitions,
     "retention": _retention,
-    "table": _flag,
+    "table": flag,
     "horizon": _duration,
     "event_time": _text,
     "freshness": _duration,
+    "freshness_window": _duration,
+    "freshness_of": _freshness_of,
     "by": _text,
     "inputs": _names,
     "compatibility": _level,

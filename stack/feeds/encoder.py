@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +11,7 @@ from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.schema import AvroSchema
 from stack.feeds.keys import key_encoder
 from stack.kafka.writer import MAX_VALUE_BYTES, SMALLER, WriteRecord
+from stack.machine import time_ms
 from stack.model.duration import format_duration
 from stack.model.feed import Events, FeedSpec
 from stack.model.startpoint import format_time
@@ -29,7 +29,7 @@ class FeedEncoder:
         schema: AvroSchema,
         schema_id: int,
         avro_keys: RecordEncoder | None = None,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = time_ms,
     ) -> None:
         self.spec = spec
         self.payload = RecordEncoder(schema, schema_id).encode

@@ -225,6 +225,8 @@ def _described_changes(stored: FeedSpec, spec: FeedSpec) -> list[str]:
         ("schema file", stored.schema, spec.schema),
         ("event_time", stored.event_time, spec.event_time),
         ("freshness", _optional_span(stored.freshness_ms), _optional_span(spec.freshness_ms)),
+        ("freshness_window", _window(stored), _window(spec)),
+        ("freshness_of", stored.freshness_of, spec.freshness_of),
         ("by", stored.by, spec.by),
         ("inputs", ", ".join(stored.inputs), ", ".join(spec.inputs)),
         ("compatibility", stored.compatibility, spec.compatibility),
@@ -253,6 +255,10 @@ def describe_storage(spec: FeedSpec) -> str:
             return f"events kept {_span(-1 if retention_ms is None else retention_ms)}"
         case Table(horizon_ms):
             return f"table with a horizon of {format_duration(horizon_ms)}"
+
+
+def _window(spec: FeedSpec) -> str:
+    return format_duration(spec.freshness_window_ms)
 
 
 def _span(duration_ms: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from types import TracebackType
@@ -16,6 +15,7 @@ from stack.feeds.keys import key_decoder
 from stack.kafka.admin import Bounds, KafkaAdmin
 from stack.kafka.config import KafkaAccess
 from stack.kafka.reader import BATCH_RECORDS, LogReader, RawBatch
+from stack.machine import monotonic, time_ms
 from stack.model.feed import FeedSpec
 from stack.model.record import Record
 from stack.model.startpoint import AtOffset, AtOffsets, AtTime, Latest, Oldest, Startpoint
@@ -46,7 +46,7 @@ class FeedReader:
         schemas: SchemaSource,
         schema: AvroSchema | None,
         settings: Mapping[str, Any] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._clock = clock
         self._log = LogReader(access, topic, settings)
@@ -280,4 +280,4 @@ def resolve(
 
 def now_ms() -> int:
     """The wall clock, for callers that have none in hand."""
-    return time.time_ns() // 1_000_000
+    return time_ms()

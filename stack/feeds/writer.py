@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from stack.feeds.encoder import FeedEncoder
 from stack.feeds.keys import text_key
 from stack.kafka.config import KafkaAccess
 from stack.kafka.writer import LogWriter, WriteRecord
+from stack.machine import time_ms
 from stack.model.feed import FeedSpec, KeyFormat
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class FeedWriter:
         avro_keys: RecordEncoder | None = None,
         transactional_id: str | None = None,
         settings: Mapping[str, Any] | None = None,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = time_ms,
     ) -> None:
         self.spec = spec
         self._topic = topic
@@ -62,6 +62,10 @@ class FeedWriter:
     def encode(self, value: Any, key: Any = None, timestamp_ms: int | None = None) -> WriteRecord:
         """Check and encode one record without writing it; BadRecord says what is wrong with it."""
         return self._encoder.encode(value, key, timestamp_ms)
+
+    def encode_key(self, key: Any) -> bytes | None:
+        """The bytes of a key."""
+        return None if key is None else self._encoder.key(key)
 
     def write(self, value: Any, key: Any = None, timestamp_ms: int | None = None) -> None:
         """Write one record. Without `key` and `timestamp_ms` the declared fields of the value are taken."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -11,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import (
     OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -31,6 +30,7 @@ from confluent_kafka.admin import (
 from stack.errors import FeedstackError, NotFound, Unavailable
 from stack.kafka.config import KafkaAccess, make_client
 from stack.kafka.errors import MISSING, PASSING, REFUSED, translate, translated
+from stack.machine import monotonic, sleep, start
 
 _TIMEOUT_S = 20.0
 # A leader that died is followed by another within seconds: better ask again than wait for the dead one.
@@ -82,8 +82,8 @@ class KafkaAdmin:
         self,
         access: KafkaAccess,
         timeout_s: float = _TIMEOUT_S,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = monotonic,
+        sleep: Callable[[float], None] = sleep,
     ) -> None:
         self._clock = clock
         self._sleep = sleep
@@ -99,7 +99,7 @@ class KafkaAdmin:
         """Put the client aside; letting go of one may take a while."""
         aside = [self._client]
         self._begin()
-        threading.Thread(target=aside.clear, name="close", daemon=True).start()
+        start(aside.clear, "close")
 
     def _fault(self, error: KafkaError, doing: str) -> FeedstackError:
         fault = translate(error, doing)
@@ -246,6 +246,27 @@ class KafkaAdmin:
         """The high watermarks of partitions of several topics, with one question."""
         return self._all_offsets(places, OffsetSpec.latest())
 
+    def stable_ends(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Where readers of committed records would come to an end: before what is not committed yet."""
+        return self._all_offsets(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+
+    def newest_ms(self, places: Iterable[tuple[str, int]]) -> int | None:
+        """The time of the newest record in any of some partitions; None if they are empty."""
+        wanted = {TopicPartition(name, number): OffsetSpec.max_timestamp() for name, number in places}
+        if not wanted:
+            return None
+        futures = self._client.list_offsets(wanted, request_timeout=self._timeout_s)
+        found = [self._result(future, "asking for the newest record") for future in futures.values()]
+        return max((one.timestamp for one in found if one.timestamp >= 0), default=None)
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """What a consumer group has committed, by partition; nothing if there is no such group."""
+        futures = self._client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout_s
+        )
+        found = self._result(futures[group], f"asking for the offsets of {group}")
+        return {(one.topic, one.partition): one.offset for one in found.topic_partitions if one.offset >= 0}
+
     def begin_ends(
         self, places: Iterable[tuple[str, int]]
     ) -> Callable[[], dict[tuple[str, int], int] | None]:
@@ -276,7 +297,12 @@ class KafkaAdmin:
         found = self._all_offsets(((name, number) for number in partitions), spec)
         return {number: offset for (_, number), offset in found.items()}
 
-    def _all_offsets(self, places: Iterable[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], int]:
+    def _all_offsets(
+        self,
+        places: Iterable[tuple[str, int]],
+        spec: OffsetSpec,
+        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[tuple[str, int], int]:
         wanted = {TopicPartition(name, number): spec for name, number in places}
         if not wanted:
             return {}
@@ -285,7 +311,7 @@ class KafkaAdmin:
         while True:
             futures = self._client.list_offsets(
                 wanted,
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                isolation_level=level,
                 request_timeout=min(_ATTEMPT_S, self._timeout_s),
             )
             try:

@@ -68,7 +68,7 @@ class Bulk:
 
 def bulk_of(producer: Producer) -> Bulk | None:
     """The quick way into this producer, if there is one."""
-    library = _library()
+    library = _library() if isinstance(producer, Producer) else None
     if library is None:
         return None
     handle = ctypes.c_void_p.from_address(id(producer) + object.__basicsize__)

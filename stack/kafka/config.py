@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
@@ -28,12 +28,19 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
+class Twin(Protocol):
+    """A process on a Kafka in memory (`kafka/memory`), by which its clients are made."""
+
+    def client(self, kind: type[Client], settings: Mapping[str, Any]) -> Client: ...
+
+
 @dataclass(frozen=True)
 class KafkaAccess:
     """Everything a client needs to connect; secrets are looked up when a client is made."""
 
     bootstrap: str
     settings: Mapping[str, str | Secret] = field(default_factory=dict)
+    memory: Twin | None = field(default=None, compare=False, repr=False)
 
     def client_settings(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of one client: our defaults, the user's, then what must be as it is."""
@@ -48,6 +55,8 @@ def kafka_access(settings: Settings, endpoints: Endpoints) -> KafkaAccess:
 
 def make_client(kind: type[Client], access: KafkaAccess, own: Mapping[str, Any]) -> Client:
     """Make a consumer, producer or admin client; a setting that librdkafka refuses is the user's fault."""
+    if access.memory is not None:
+        return access.memory.client(kind, access.client_settings(own))
     try:
         return kind(access.client_settings(own), logger=log)  # type: ignore[call-arg]
     except KafkaException as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import compress
@@ -17,6 +16,7 @@ from stack.kafka.config import KafkaAccess, make_client
 from stack.kafka.errors import MISSING, translated
 from stack.kafka.reader import READER_SETTINGS, RawBatch, poll_for, without_events
 from stack.kafka.silence import LOOK_S, Silence, put_aside
+from stack.machine import monotonic
 from stack.model.place import Place
 
 _ASK_S = 2.0
@@ -41,7 +41,7 @@ class InputReader:
         access: KafkaAccess,
         group: str,
         settings: Mapping[str, Any] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
         look_s: float = LOOK_S,
     ) -> None:
         self._access = access
@@ -95,7 +95,7 @@ class InputReader:
 
     def _get_to_know(self, topics: set[str]) -> None:
         """Ask for topics beforehand: the client takes a second to look for one that it does not know."""
-        for topic in topics - self._known:
+        for topic in sorted(topics - self._known):
             with contextlib.suppress(KafkaException):  # then it does so by itself
                 self._consumer.list_topics(topic, _ASK_S)
                 self._known.add(topic)
@@ -145,6 +145,11 @@ class InputReader:
         """Where the log of a partition ended when it was last read to its end; -1 before."""
         return self._ends.get(place, -1)
 
+    def passed(self, place: Place, position: int) -> int:
+        """The offset that a task at `position` is done with: the end of the log if nothing is left there."""
+        end = self._ends.get(place, -1)
+        return end if end > position == self._positions.get(place) else position
+
     def lag(self, positions: Mapping[Place, int]) -> int | None:
         """How many records partitions are behind, as far as the client knows without asking.
 
@@ -152,7 +157,7 @@ class InputReader:
         """
         total = 0
         for place, position in positions.items():
-            if self._ends.get(place, -1) >= position:
+            if self._ends.get(place, -1) >= position >= self._positions.get(place, position):
                 continue
             try:
                 _, high = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
@@ -171,7 +176,7 @@ class InputReader:
                     first = poll_for(self._consumer, deadline - self._clock())
                     messages = [] if first is None else [first]
             if any(map(Message.error, messages)):
-                messages = without_events(messages, self._at_end, self._positions, fatal=MISSING)
+                messages = without_events(messages, self._at_end, self._positions.get, fatal=MISSING)
             if messages:
                 return self._portions(messages)
             if self._silence.is_sick(self._consumer, self._read_up_to):
@@ -201,6 +206,9 @@ class InputReader:
     def _parted(self, messages: list[Message]) -> Iterable[tuple[Place, list[Message]]]:
         """The messages of each partition, in order. They come in runs: an answer of the broker at a time."""
         topics = {topic for topic, _ in self._positions}
+        if len(topics) > 1:
+            # Of several topics mostly one is busy.
+            topics = set(map(Message.topic, messages))
         if len(topics) == 1:
             topic = topics.pop()
             numbers = np.fromiter(map(Message.partition, messages), np.int32, len(messages))
@@ -222,7 +230,9 @@ class InputReader:
     def _parted_one_by_one(messages: list[Message]) -> Iterable[tuple[Place, list[Message]]]:
         """The same for messages of many topics or in no order."""
         whence = list(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
-        return [(place, list(compress(messages, map(place.__eq__, whence)))) for place in set(whence)]
+        return [
+            (place, list(compress(messages, map(place.__eq__, whence)))) for place in dict.fromkeys(whence)
+        ]
 
     def _at_end(self, place: Place, offset: int) -> None:
         self._ends[place] = offset

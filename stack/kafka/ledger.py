@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import random
 import secrets
-import threading
-import time
 from collections.abc import Callable
 from types import MappingProxyType
 
@@ -21,6 +19,7 @@ from stack.kafka.admin import KafkaAdmin, TopicPlan
 from stack.kafka.config import KafkaAccess
 from stack.kafka.reader import LogReader, RawBatch
 from stack.kafka.writer import LogWriter
+from stack.machine import lock, monotonic, sleep
 from stack.model.ledger import Changes, Decide, Entries, apply_changes
 
 _PARTITION = 0
@@ -40,15 +39,15 @@ class KafkaLedger:
         access: KafkaAccess,
         topic: str,
         timeout_s: float = 20.0,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = sleep,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._access = access
         self._topic = topic
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._clock = clock
-        self._lock = threading.RLock()
+        self._lock = lock()
         self._admin = KafkaAdmin(access, timeout_s)
         self._reader: LogReader | None = None
         self._writer: LogWriter | None = None

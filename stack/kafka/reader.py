@@ -7,7 +7,6 @@ over a batch, and positions are asked per partition. That keeps it within a few 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Mapping
 from types import TracebackType
 from typing import Any
@@ -18,6 +17,7 @@ from stack.errors import NotFound
 from stack.kafka.config import KafkaAccess, make_client
 from stack.kafka.errors import translate, translated
 from stack.kafka.silence import LOOK_S, Silence, put_aside
+from stack.machine import monotonic
 from stack.model.place import Place
 
 BATCH_RECORDS = 10_000
@@ -86,7 +86,7 @@ def poll_for(consumer: Consumer, left_s: float) -> Message | None:
 def without_events(
     messages: list[Message],
     at_end: Callable[[Place, int], None],
-    positions: Mapping[Place, int],
+    position_of: Callable[[Place], int | None],
     *,
     fatal: Container[int] = (),
 ) -> list[Message]:
@@ -105,8 +105,7 @@ def without_events(
             at_end(place, message.offset())
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise NotFound(
-                f"{place[0]}, partition {place[1]}: offset {positions.get(place)} is not there "
-                f"({error.str()})",
+                f"{place[0]}, partition {place[1]}: offset {position_of(place)} is not there ({error.str()})",
                 hint="Retention may have removed it: `stack feeds show` prints the offsets there are.",
             )
         elif error.code() in fatal or not error.retriable():
@@ -122,7 +121,7 @@ class LogReader:
         access: KafkaAccess,
         topic: str,
         settings: Mapping[str, Any] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
         look_s: float = LOOK_S,
     ) -> None:
         self._access = access
@@ -185,8 +184,7 @@ class LogReader:
             messages = self._consume(max_records, deadline)
             at_bound = len(self._at_bound)
             if any(map(Message.error, messages)):
-                places = {(self._topic, number): offset for number, offset in self._positions.items()}
-                messages = without_events(messages, self._at_end, places)
+                messages = without_events(messages, self._at_end, lambda place: self._positions.get(place[1]))
             if messages:
                 self._note_positions()
                 if len(self._at_bound) > at_bound:

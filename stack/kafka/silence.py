@@ -8,12 +8,11 @@ shows a lag of nothing. Hence partitions of which nothing comes are asked for wh
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from stack.machine import monotonic, start
 from stack.model.place import Place
 
 log = logging.getLogger("feedstack.reader")
@@ -26,7 +25,7 @@ _MOST_ASKED = 8
 class Silence:
     """Watches what comes from a consumer. It belongs to the thread that reads."""
 
-    def __init__(self, look_s: float = LOOK_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, look_s: float = LOOK_S, clock: Callable[[], float] = monotonic) -> None:
         self._look_s = look_s
         self._clock = clock
         self._next_look = clock() + look_s
@@ -87,4 +86,4 @@ class Silence:
 def put_aside(consumer: Consumer, reading: str) -> None:
     """Close a consumer that has fallen silent, without waiting for it."""
     log.warning("nothing came of %s although there is more: the consumer is made anew", reading)
-    threading.Thread(target=consumer.close, name="close", daemon=True).start()
+    start(consumer.close, "close")

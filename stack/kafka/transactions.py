@@ -13,7 +13,6 @@ client may have lost Kafka for good.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +22,7 @@ from stack.errors import FeedstackError, LostOwnership, NotDelivered
 from stack.kafka.config import KafkaAccess
 from stack.kafka.errors import translate, translated
 from stack.kafka.writer import LogWriter
+from stack.machine import monotonic
 from stack.model.place import Place
 
 TRANSACTION_LIMIT_S = 45.0
@@ -49,7 +49,7 @@ class TransactionWriter(LogWriter):
         access: KafkaAccess,
         transactional_id: str,
         settings: Mapping[str, Any] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.disturbed = False
         own = {

@@ -8,7 +8,6 @@ has room for, by count and by bytes, and treats any mark as fatal.
 from __future__ import annotations
 
 import contextlib
-import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from stack.errors import BadRecord, FeedstackError, NotDelivered
 from stack.kafka.bulk import bulk_of
 from stack.kafka.config import KafkaAccess, make_client
 from stack.kafka.errors import translate, translated
+from stack.machine import monotonic
 from stack.model.packed import Packed, pack
 
 QUEUE_RECORDS = 200_000
@@ -78,7 +78,7 @@ class LogWriter:
         transactional_id: str | None = None,
         settings: Mapping[str, Any] | None = None,
         timeout_s: float = 60.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         own: dict[str, Any] = {
             **WRITER_SETTINGS,
@@ -95,6 +95,8 @@ class LogWriter:
         self._timeout_s = timeout_s
         self._clock = clock
         self._queued_bytes = 0
+        # Everything that was ever queued: records, and their bytes before compression.
+        self.taken_records = self.taken_bytes = 0
         self._failure: FeedstackError | None = None
         self._failed = 0
         self._given_up = False
@@ -188,12 +190,16 @@ class LogWriter:
         value: bytes | None,
         key: bytes | None = None,
         timestamp_ms: int = 0,
+        *,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
+        partition: int = -1,
     ) -> None:
         """One record, with headers, which a batch cannot carry."""
         self._make_room(1, len(value or b"") + len(key or b""))
         with translated(f"writing to {topic}"):
-            self._producer.produce(topic, value, key, timestamp=timestamp_ms, headers=list(headers or ()))
+            self._producer.produce(
+                topic, value, key, partition=partition, timestamp=timestamp_ms, headers=list(headers or ())
+            )
         self._poll(0)
 
     def _poll(self, timeout_s: float) -> None:
@@ -222,6 +228,8 @@ class LogWriter:
                 )
             self._poll(0.01)
         self._queued_bytes += size_bytes
+        self.taken_records += records
+        self.taken_bytes += size_bytes
 
     def _raise_marked(self, topic: str, chunk: Sequence[WriteRecord], start: int) -> None:
         self._pairs = []

@@ -10,6 +10,7 @@ from stack.errors import CorruptState
 from stack.model.plan import TaskId
 
 FORMAT = 2
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def checkpoint_to_bytes(one: Checkpoint) -> bytes:
         },
         "annotations": dict(one.annotations),
     }
-    return json.dumps(tree, separators=(",", ":")).encode()
+    return _ENCODE(tree).encode()
 
 
 def checkpoint_from_bytes(data: bytes) -> Checkpoint:

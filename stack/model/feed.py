@@ -9,7 +9,8 @@ from enum import StrEnum
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 _VERSION_SUFFIX = re.compile(r".*\.v\d+")
 MAX_NAME_LENGTH = 170
-RESERVED_SUFFIXES = (".dead", ".changelog")
+FRESHNESS_WINDOW_MS = 300_000
+RESERVED_SUFFIXES = (".dead", ".changelog", ".redrive", ".redriven")
 
 
 class Kind(StrEnum):
@@ -24,6 +25,13 @@ class KeyFormat(StrEnum):
 
     UTF8 = "utf8"
     AVRO = "avro"
+
+
+class FreshnessOf(StrEnum):
+    """What a freshness objective is about. Of a source feed there is no job: only its records can tell."""
+
+    JOB = "job"  # how long the oldest input record has waited for the job that makes the feed
+    RECORDS = "records"  # how long ago the feed got its last record
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +74,18 @@ class FeedSpec:
     inputs: tuple[str, ...] = ()
     compatibility: str | None = None
     version: int = 1
+    freshness_window_ms: int = FRESHNESS_WINDOW_MS
+    freshness_of: FreshnessOf = FreshnessOf.JOB
 
     @property
     def is_table(self) -> bool:
         return isinstance(self.storage, Table)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether somebody watches how fresh it is."""
+        has_job = self.kind is Kind.DERIVED
+        return self.freshness_ms is not None and (has_job or self.freshness_of is FreshnessOf.RECORDS)
 
 
 def name_fault(name: str) -> str | None:

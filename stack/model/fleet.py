@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -41,7 +41,7 @@ class JobStatus:
 
 def status_to_json(status: JobStatus) -> dict[str, Any]:
     """The status as plain JSON values."""
-    return asdict(status)
+    return {name: getattr(status, name) for name in JobStatus.__slots__}
 
 
 def status_from_json(tree: Mapping[str, Any]) -> JobStatus:
@@ -62,7 +62,7 @@ class RunnerPlace:
 
 def runner_to_json(place: RunnerPlace) -> dict[str, Any]:
     """The place as plain JSON values."""
-    return asdict(place)
+    return {name: getattr(place, name) for name in RunnerPlace.__slots__}
 
 
 def runner_from_json(tree: Mapping[str, Any]) -> RunnerPlace:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -27,6 +27,14 @@ class Desired(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     DRAINED = "drained"
+
+
+class OnError(StrEnum):
+    """What becomes of a record that a task cannot get past."""
+
+    STOP = "stop"
+    DEAD_LETTER = "dead-letter"
+    SKIP = "skip"
 
 
 class KeyCodec(StrEnum):
@@ -71,6 +79,22 @@ class StoreSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorPolicy:
+    """What is done about errors of the records of one input."""
+
+    on_error: OnError = OnError.STOP
+    retries: int = 0
+    backoff_ms: int = 100
+    # How long all tries of one record may take together.
+    limit_ms: int = 15_000
+
+    @property
+    def guards(self) -> bool:
+        """Whether anything but the end of the container may follow an error."""
+        return self.on_error is not OnError.STOP or self.retries > 0
+
+
+@dataclass(frozen=True, slots=True)
 class JobSettings:
     """What job.toml says apart from stores. It is not part of the job's version."""
 
@@ -87,6 +111,24 @@ class JobSettings:
     record_limit_ms: int = 15_000
     # A new version must have committed by then, or the old one comes back.
     deploy_limit_ms: int = 60_000
+    on_error: OnError = OnError.STOP
+    # How often a record is tried again after an error that may pass, and how long before the first time.
+    retries: int = 0
+    retry_backoff_ms: int = 100
+    # By input, where it is not the same for all.
+    inputs_on_error: Mapping[str, OnError] = field(default_factory=dict)
+    # Whether its containers write to the metrics feed.
+    metrics: bool = True
+
+    def errors_of(self, feed: str) -> ErrorPolicy:
+        """What is done about errors of an input's records."""
+        on_error = self.inputs_on_error.get(feed, self.on_error)
+        return ErrorPolicy(on_error, self.retries, self.retry_backoff_ms, self.record_limit_ms)
+
+    @property
+    def keeps_dead_letters(self) -> bool:
+        """Whether records of any input may become dead letters."""
+        return OnError.DEAD_LETTER in (self.on_error, *self.inputs_on_error.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +214,10 @@ def spec_from_json(tree: Mapping[str, Any]) -> JobSpec:
     """The spec inside an entry."""
     settings = dict(tree["settings"])
     settings["guarantee"] = Guarantee(settings["guarantee"])
+    # What was written before there was a choice has none.
+    settings["on_error"] = OnError(settings.get("on_error", OnError.STOP))
+    by_input = settings.get("inputs_on_error", {})
+    settings["inputs_on_error"] = {feed: OnError(word) for feed, word in by_input.items()}
     return JobSpec(
         name=tree["name"],
         version=tree["version"],
@@ -206,6 +252,21 @@ def logs_name(stack: str) -> str:
 def changelog_name(stack: str, job: str, store: str) -> str:
     """The topic of a store's changelog."""
     return f"{stack}.{job}.{store}.changelog"
+
+
+def dead_name(stack: str, job: str) -> str:
+    """The topic of a job's dead letters."""
+    return f"{stack}.{job}.dead"
+
+
+def redrive_name(stack: str, job: str) -> str:
+    """The topic by which dead letters come back to the tasks of a job; also the id of whoever writes it."""
+    return f"{stack}.{job}.redrive"
+
+
+def redriven_name(stack: str, job: str) -> str:
+    """The topic of marks: which dead letters of a job were redriven."""
+    return f"{stack}.{job}.redriven"
 
 
 def transactional_id(stack: str, job: str, slot: int) -> str:

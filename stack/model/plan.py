@@ -128,6 +128,8 @@ class ContainerReport:
     memory_bytes: int = 0
     tasks: Mapping[TaskId, TaskReport] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
+    # Records that failed since it started, by what became of them.
+    faults: Mapping[str, int] = field(default_factory=dict)
 
 
 def report_to_json(report: ContainerReport) -> dict[str, Any]:

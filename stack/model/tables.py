@@ -67,6 +67,13 @@ def plain_text(value: Any) -> str:
     return value
 
 
+def flag(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise BadInput(f"must be true or false, got {value!r}")
+    return value
+
+
 def whole(low: int, high: int) -> Callable[[Any], int]:
     """A whole number within bounds."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection
 
 from stack.errors import Unavailable
 from stack.kafka.admin import KafkaAdmin
 from stack.kafka.config import KafkaAccess
 from stack.kafka.reader import LogReader
+from stack.machine import monotonic
 from stack.model.checkpoint import Checkpoint, checkpoint_from_bytes, checkpoint_key
 from stack.model.partitioner import partition_of
 from stack.model.plan import TaskId
@@ -36,7 +36,7 @@ def last_checkpoints(
     job: str,
     tasks: Collection[TaskId],
     *,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = monotonic,
 ) -> dict[TaskId, Checkpoint]:
     """The newest checkpoint of each task that has one.
 

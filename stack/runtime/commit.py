@@ -23,16 +23,15 @@ not known (the first commit of a task, and after an abort) the flush comes first
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from stack.errors import BadRecord, Unavailable
 from stack.kafka.inputs import InputReader
 from stack.kafka.transactions import TransactionWriter
 from stack.kafka.writer import MAX_VALUE_BYTES, LogWriter
+from stack.machine import Outcome, monotonic, pool, sleep, time_ms, wait_for
 from stack.model.checkpoint import checkpoint_key, checkpoint_to_bytes
 from stack.model.place import Place
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
@@ -57,6 +56,8 @@ class Edge:
     task: Task
     positions: dict[Place, int]
     changed: list[str]
+    # What the group is told of it.
+    offsets: dict[Place, int] = field(default_factory=dict)
     store_ends: dict[str, int] = field(default_factory=dict)
 
 
@@ -70,8 +71,8 @@ class Committer:
         reader: InputReader,
         plain: LogWriter | None,
         *,
-        clock: Callable[[], float] = time.monotonic,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], float] = monotonic,
+        clock_ms: Callable[[], int] = time_ms,
     ) -> None:
         self.writer = writer
         self._parts = parts
@@ -79,9 +80,9 @@ class Committer:
         self._plain = plain
         self._clock = clock
         self._clock_ms = clock_ms
-        self._pool = ThreadPoolExecutor(1, "commit")
+        self._pool = pool("commit")
         self._edges: list[Edge] = []
-        self._future: Future[None] | None = None
+        self._future: Outcome[None] | None = None
         self.leads = False
         self._started = 0.0
         self._output_places = [place for places in parts.output_places.values() for place in places]
@@ -94,7 +95,10 @@ class Committer:
         self._unmirrored: dict[Place, int] = {}
         self._mirrors = False
         self._mirrored_at = float("-inf")
+        self._mirrored: dict[Place, int] = {}
         self.last_took_s, self.finished_at = 0.005, float("-inf")
+        # How many records the last commit wrote, and their bytes; and what the writer had taken before it.
+        self.last_size = self._taken_before = (0, 0)
         # At-least-once outputs must not be produced between their flush and its end.
         self.holds_outputs = False
 
@@ -126,9 +130,9 @@ class Committer:
     def wait(self, timeout_s: float) -> None:
         """Wait for that long, or until the commit under way is done."""
         if self._future is None:
-            time.sleep(timeout_s)
+            sleep(timeout_s)
         else:
-            wait([self._future], timeout_s)
+            wait_for(self._future, timeout_s)
 
     def lead(self, tasks: Sequence[Task]) -> None:
         """Step 0: send the deltas so far, with the outputs that were handed over. `finish` must follow."""
@@ -151,7 +155,9 @@ class Committer:
         self._mirrors = last or self.mirror_is_due
         for task in tasks:
             self._write_deltas(task)
-        self._edges = [Edge(task, dict(task.positions), task.changed_stores) for task in tasks]
+        self._edges = [
+            Edge(task, dict(task.positions), task.changed_stores, self._group_offsets(task)) for task in tasks
+        ]
         self.holds_outputs = True
         self._future = self._pool.submit(self._carry_out, self._clock_ms())
 
@@ -174,6 +180,7 @@ class Committer:
                 self.holds_outputs = False
                 self.finished_at = self._clock()
                 self.last_took_s = self.finished_at - self._started
+                self._weigh()
         if led:
             return []
         self._note_mirrored()
@@ -182,13 +189,19 @@ class Committer:
             edge.task.settle(edge.positions, edge.store_ends, now_ms)
         return [edge.task for edge in self._edges]
 
+    def _weigh(self) -> None:
+        """Note what the transaction that has just ended had written."""
+        taken = self.writer.taken_records, self.writer.taken_bytes
+        self.last_size = taken[0] - self._taken_before[0], taken[1] - self._taken_before[1]
+        self._taken_before = taken
+
     def close(self) -> None:
         """End what is under way, and let go of the writer: never while its thread still writes."""
         try:
             self.writer.abort_all()
         finally:
             if self._future is not None:
-                wait([self._future], _LAST_WAIT_S)
+                wait_for(self._future, _LAST_WAIT_S)
             self._pool.shutdown(wait=False, cancel_futures=True)
             self.writer.close()
 
@@ -234,7 +247,7 @@ class Committer:
             # A broker that was just started tells an end from before, for a moment.
             if self._clock() > deadline:
                 raise Unavailable(f"changelogs end before what was written to them: {ends}")
-            time.sleep(_ASK_AGAIN_S)
+            sleep(_ASK_AGAIN_S)
         self._next.update({place: end - self._written[place] for place, end in ends.items()})
 
     def _compare(self, ends: dict[Place, int] | None, time_ms: int) -> None:
@@ -268,34 +281,49 @@ class Committer:
     def renew(self, writer: TransactionWriter) -> None:
         """Go on with another writer."""
         self.writer = writer
+        self._taken_before = writer.taken_records, writer.taken_bytes
         self._forget_ends()
 
     def _forget_ends(self) -> None:
         self._next.clear()
         self._written.clear()
 
-    def _group_offsets(self) -> dict[Place, int]:
-        """The input offsets of this commit."""
-        return {
-            (part.topic.name, edge.task.id.partition): edge.positions[part.topic.name, edge.task.id.partition]
-            for part in self._parts.inputs.values()
+    def _group_offsets(self, task: Task) -> dict[Place, int]:
+        """What the group is told of a task: its positions, or the end of the log where it has reached that.
+
+        The last records of a log may be markers of transactions, which are never handed out; tools would
+        count them as records that wait. Only for the thread that reads.
+        """
+        places = [
+            (part.topic.name, task.id.partition)
+            for part in self._parts.sources.values()
             if not part.spec.broadcast
-            for edge in self._edges
-        }
+        ]
+        return {place: self._reader.passed(place, task.positions[place]) for place in places}
+
+    def note_passed(self, tasks: Iterable[Task]) -> None:
+        """While nothing waits to be committed: what the group should be told by now."""
+        for task in tasks:
+            if not task.has_changes:
+                offsets = self._group_offsets(task).items()
+                self._unmirrored.update(one for one in offsets if self._mirrored.get(one[0], -1) < one[1])
+
+    def _committed_offsets(self) -> dict[Place, int]:
+        return {place: offset for edge in self._edges for place, offset in edge.offsets.items()}
 
     def _mirror(self) -> None:
         """Store the group's offsets, for whoever looks at it, if they are due."""
-        offsets = {**self._unmirrored, **self._group_offsets()} if self._mirrors else {}
+        offsets = {**self._unmirrored, **self._committed_offsets()} if self._mirrors else {}
         if offsets:
             self.writer.send_offsets(offsets, self._reader.group_metadata)
 
     def _note_mirrored(self) -> None:
         """After a commit: what of it the group does not have yet."""
+        self._unmirrored.update(self._committed_offsets())
         if self._mirrors:
+            self._mirrored.update(self._unmirrored)
             self._unmirrored = {}
             self._mirrored_at = self._started
-        else:
-            self._unmirrored.update(self._group_offsets())
 
     def _deliver_points(self, time_ms: int) -> None:
         """Steps 3 and 4."""

@@ -19,7 +19,6 @@ from typing import Any
 
 _PRELOADED = (
     "numpy",
-    "pandas",
     "pyarrow",
     "pyarrow.compute",
     "confluent_kafka",
@@ -30,7 +29,11 @@ _PRELOADED = (
     "psutil",
     "pyspark.worker",
     "stack.runtime.container",
+    "stack.runtime.spark_containers",
 )
+# Few jobs need it, and it takes half a second: it comes later, for the containers that are forked then.
+_LATE = "pandas"
+_LATE_S = 15
 _PR_SET_PDEATHSIG = 1
 
 
@@ -41,8 +44,18 @@ def preload() -> None:
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     # Spark puts its zipped copy of pyspark in front: slow to import from, and the same as ours.
     sys.path[:] = [place for place in sys.path if not place.endswith("pyspark.zip")]
+    _import(*_PRELOADED)
+
+
+def preload_late(after_s: int = _LATE_S) -> None:
+    """Import the rest when nobody waits for a container any more: by an alarm, since a thread must not be."""
+    signal.signal(signal.SIGALRM, lambda *_: _import(_LATE))
+    signal.alarm(after_s)
+
+
+def _import(*names: str) -> None:
     with contextlib.redirect_stdout(sys.stderr):
-        for name in _PRELOADED:
+        for name in names:
             # What is missing is told by the container that needs it.
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
@@ -68,6 +81,7 @@ def _with_parent(worker: Callable[..., int]) -> Callable[..., int]:
 def main() -> None:
     """Preload, then serve as Spark's own daemon does."""
     preload()
+    preload_late()
     from pyspark import daemon
 
     daemon.worker = _with_parent(daemon.worker)

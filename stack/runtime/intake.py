@@ -27,7 +27,7 @@ class Intake:
         self._tasks[task.id] = task
         first = [
             place
-            for part in self._parts.inputs.values()
+            for part in self._parts.sources.values()
             if part.spec.bootstrap
             for place in part.places_of(task.id.partition)
         ]
@@ -96,7 +96,7 @@ class Intake:
 
     def begin_drain(self, tasks: Iterable[TaskId]) -> None:
         """Note where the inputs of tasks end now; they need not be open yet."""
-        parts = self._parts.inputs.values()
+        parts = self._parts.sources.values()
         places = {place for task in tasks for part in parts for place in part.places_of(task.partition)}
         self._drain_ends = self._parts.stack.admin.all_ends(places)
 

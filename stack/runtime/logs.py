@@ -18,6 +18,7 @@ from stack.kafka.writer import LogWriter
 from stack.model.job import logs_name
 from stack.model.plan import Ending, Reason
 from stack.runtime.launch import Launch
+from stack.runtime.work import Work
 
 log = logging.getLogger("feedstack.container")
 # What is logged faster than Kafka takes it is lost, and counted.
@@ -40,8 +41,10 @@ class LogFeed(logging.Handler):
         super().__init__(logging.INFO)
         self._launch = launch
         self._topic = logs_name(launch.settings.name)
-        self._lines: deque[bytes] = deque()
+        self._waiting: deque[tuple[str, bytes, bytes]] = deque()
         self._lost = 0
+        self._work: Work | None = None
+        self._thread_of_work = 0
         self._wake = threading.Event()
         self._closing = False
         self._writer = self._new_writer()
@@ -72,6 +75,16 @@ class LogFeed(logging.Handler):
         self._wake.set()
         self._thread.join(_LAST_WAIT_S)
 
+    def follow(self, work: Work) -> None:
+        """From now on tell the record that is at hand when this thread logs a line."""
+        self._work, self._thread_of_work = work, threading.get_ident()
+
+    def send(self, topic: str, key: bytes, value: bytes) -> None:
+        """Write something else by the same way, if there is room; it may get lost."""
+        if len(self._waiting) < _MOST_WAITING:
+            self._waiting.append((topic, key, value))
+            self._wake.set()
+
     def tell(self, ending: Ending) -> None:
         """Log how the container ended."""
         level = logging.ERROR if ending.reason is Reason.FAILED else logging.INFO
@@ -83,7 +96,7 @@ class LogFeed(logging.Handler):
         """Queue a line; called by `logging`."""
         if record.name.startswith(_INNER) and record.levelno < logging.WARNING:
             return
-        if len(self._lines) >= _MOST_WAITING:
+        if len(self._waiting) >= _MOST_WAITING:
             self._lost += 1
             return
         line = LogLine(
@@ -93,18 +106,27 @@ class LogFeed(logging.Handler):
             self._launch.attempt,
             record.levelname.lower(),
             self.format(record)[:_MOST_CHARACTERS],
+            *self._place(),
         )
-        self._lines.append(line_to_bytes(line))
+        self._waiting.append((self._topic, self._launch.spec.name.encode(), line_to_bytes(line)))
         self._wake.set()
 
+    def _place(self) -> tuple[str, str, int, int] | tuple[()]:
+        """Task, feed, partition and offset of the record at hand, if this is the thread that has it."""
+        run = None if self._work is None else self._work.current
+        if run is None or threading.get_ident() != self._thread_of_work:
+            return ()
+        records, context = run.records, run.task.context
+        return str(run.task.id), records.feed, records.partition, records.offset(context.index)
+
     def _write_all(self) -> None:
-        key = self._launch.spec.name.encode()
-        while not (self._closing and not self._lines):
+        while not (self._closing and not self._waiting):
             self._wake.wait(1.0)
             self._wake.clear()
             try:
-                while self._lines:
-                    self._writer.write_one(self._topic, self._lines.popleft(), key)
+                while self._waiting:
+                    topic, key, value = self._waiting.popleft()
+                    self._writer.write_one(topic, value, key)
                 if self._lost:
                     count, self._lost = self._lost, 0
                     log.warning("%d lines of the log were lost: they came faster than Kafka took them", count)

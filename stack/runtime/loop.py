@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 
 from stack.engine.cadence import Cadence
 from stack.engine.ownership import may_open, release_generation
-from stack.errors import LostOwnership, Unavailable
+from stack.errors import CorruptState, LostOwnership, NotFound, Unavailable
 from stack.kafka.config import KafkaAccess
 from stack.kafka.inputs import InputReader
 from stack.kafka.transactions import Aborted, TransactionWriter
+from stack.machine import Outcome, monotonic, time_ms
 from stack.model.job import Guarantee, transactional_id
-from stack.model.plan import ContainerReport, Ending, Plan, Reason, TaskId
+from stack.model.metrics import ContainerMetrics
+from stack.model.plan import ContainerReport, Ending, Plan, Reason, TaskId, TaskReport
 from stack.offsets.checkpoints import last_checkpoints
 from stack.runtime.commit import Committer
 from stack.runtime.intake import Intake
 from stack.runtime.launch import Launch
 from stack.runtime.membership import Membership
+from stack.runtime.metrics import Meter, MetricsMaker
 from stack.runtime.opening import Opening
 from stack.runtime.outlet import Outlet
 from stack.runtime.parts import Parts
@@ -52,10 +53,10 @@ class Container:
         self,
         parts: Parts,
         membership: Membership,
-        first: Future[TransactionWriter] | None = None,
+        first: Outcome[TransactionWriter] | None = None,
         *,
-        clock: Callable[[], float] = time.monotonic,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], float] = monotonic,
+        clock_ms: Callable[[], int] = time_ms,
     ) -> None:
         self.parts = parts
         self._clock = clock
@@ -73,6 +74,8 @@ class Container:
         self._openings: dict[TaskId, Opening] = {}
         self._waiting: set[TaskId] = set()
         self.work = Work(parts, clock)
+        self._meter = self.work.meter = Meter(clock, clock_ms) if spec.settings.metrics else None
+        self._maker = None if self._meter is None else MetricsMaker(parts.launch, self._meter, parts.outputs)
         self._uncommitted_since: float | None = None
         self._heard_at = clock()
         self._behind, self._behind_until = False, 0.0
@@ -84,8 +87,19 @@ class Container:
 
     def run(self) -> Ending:
         """Work until the plan has no place for this container; raises what ends it otherwise."""
+        self.begin()
+        try:
+            while True:
+                ending = self.turn()
+                if ending is not None:
+                    return ending
+        finally:
+            self.let_go()
+
+    def begin(self) -> None:
+        """Become the owner of the slot and join the fleet; then `turn` after turn, and at last `let_go`."""
         settings, access = self.parts.spec.settings, self.parts.stack.access
-        self._outlet = Outlet(self.parts.outputs, settings.guarantee, access)
+        self._outlet = Outlet(self.parts.outputs, self.work.dead_letters, settings.guarantee, access)
         self._reader = InputReader(self.parts.stack.access, self.parts.group)
         self._intake = Intake(self.parts, self._reader)
         try:
@@ -99,9 +113,9 @@ class Container:
                 clock_ms=self._clock_ms,
             )
             self._membership.join(self.report(), self.report)
-            return self._loop()
-        finally:
-            self._let_go()
+        except BaseException:
+            self.let_go()
+            raise
 
     def _initialised(self) -> TransactionWriter:
         """A writer under the slot's id, which fences every other; only then is the plan looked at.
@@ -120,23 +134,32 @@ class Container:
             raise
         return writer
 
-    def _loop(self) -> Ending:
-        while True:
-            self.turns += 1
-            self._membership.check()
-            ending = self._follow_plan()
-            if ending is not None:
-                return ending
-            self._open_some()
-            if self.work:
-                self.work.step()
-                self._note_work()
-            else:
-                self._read()
-            self._outlet.send(self._committer, self._behind)
-            self._tend_commit()
-            self._upkeep.tend(self._tasks.values())
-            self._telling.look_at_lags(self._tasks, self._reader)
+    def turn(self) -> Ending | None:
+        """Do a little of everything that is due; an ending if the plan has no place for this container."""
+        self.turns += 1
+        self._membership.check()
+        ending = self._follow_plan()
+        if ending is not None:
+            return ending
+        self._open_some()
+        if self.work:
+            self.work.step()
+            self._note_work()
+        else:
+            self._read()
+        self._outlet.send(self._committer, self._behind)
+        self._tend_commit()
+        self._upkeep.tend(self._tasks.values())
+        self._telling.look_at_lags(self._tasks, self._reader)
+        if self._meter is not None:
+            self._meter.look_at_stores(self._tasks)
+        return None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing was left to open, handle or commit when the inputs were last looked at."""
+        busy = self._plan is None or self._waiting or self._openings or self.work or self._committer.in_flight
+        return not busy and self._uncommitted_since is None and self._reader.caught_up()
 
     # The plan
 
@@ -149,7 +172,7 @@ class Container:
             if own is not None and own.attempt != self.parts.launch.attempt:
                 raise LostOwnership(f"attempt {own.attempt} takes the place of {self.parts.launch.attempt}")
             wanted = () if own is None else own.tasks
-            self._close([task for task in self._all_tasks() if task not in wanted], news)
+            self._close(sorted(task for task in self._all_tasks() if task not in wanted), news)
             # Only now: whoever reads it takes everything that the plan says for done.
             self._generation = news.generation
             if own is None:
@@ -164,8 +187,8 @@ class Container:
             return Ending(Reason.DRAINED)
         return None
 
-    def _all_tasks(self) -> set[TaskId]:
-        return {*self._tasks, *self._openings}
+    def _all_tasks(self) -> list[TaskId]:
+        return [*self._tasks, *self._openings]
 
     def _begin_openings(self) -> None:
         """Open tasks that nobody else has open any more."""
@@ -190,7 +213,7 @@ class Container:
             return
         task, opening = next(iter(self._openings.items()))
         began = self._clock()
-        if opening.step(began + (_OPENING_S if self._tasks else _OPENING_ALONE_S)):
+        if self._step(opening, began + (_OPENING_S if self._tasks else _OPENING_ALONE_S)):
             del self._openings[task]
             if opening.task is not None:
                 self._begin(opening.task)
@@ -202,6 +225,17 @@ class Container:
             self._note_work()
             self._outlet.send(self._committer, self._behind)
             self._tend_commit()
+
+    def _step(self, opening: Opening, until: float) -> bool:
+        """Go on with an opening; True when the task is open."""
+        try:
+            return opening.step(until)
+        except (CorruptState, NotFound):
+            # A container that stood still meanwhile sees what its successor has written since then, which
+            # does not fit to what it read before. That is no fault of the state: ask who owns the slot.
+            self._membership.check()
+            self._membership.confirm()
+            raise
 
     def _begin(self, task: Task) -> None:
         """A task is open: run its hook, give it its inputs."""
@@ -297,8 +331,10 @@ class Container:
                 raise Unavailable(f"a commit has not come to an end for {STANDSTILL_S:.0f} s")
             return
         if self._uncommitted_since is None:
-            if self._committer.has_unmirrored and self._committer.mirror_is_due:
-                self._committer.start([])
+            if self._committer.mirror_is_due:
+                self._committer.note_passed(self._tasks.values())
+                if self._committer.has_unmirrored:
+                    self._committer.start([])
             return
         asked = any(task.context.commit_requested for task in self._tasks.values())
         if self._clock() >= self._due_at(self._uncommitted_since) or asked:
@@ -335,7 +371,10 @@ class Container:
         """Finish what is under way. After a lead the commit itself begins at once."""
         led = self._committer.leads
         try:
-            self._commits += bool(self._committer.finish())
+            if self._committer.finish():
+                self._commits += 1
+                if self._meter is not None:
+                    self._meter.committed(self._committer.last_took_s, self._committer.last_size)
         except Aborted as error:
             log.warning("a commit was aborted, the tasks go back to the last one: %s", error.message)
             self._go_back()
@@ -365,6 +404,7 @@ class Container:
     def _go_back(self) -> None:
         """Take up at the last commit again: state, outputs and inputs."""
         self.work.drop()
+        self.work.dead_letters.drop()
         self.parts.outputs.drop()
         for task in self._tasks.values():
             task.drop()
@@ -379,18 +419,30 @@ class Container:
 
     # Telling
 
+    def _task_reports(self) -> dict[TaskId, TaskReport]:
+        return self._telling.tasks(self._waiting, self._openings, self._tasks, self._intake)
+
+    def metrics(self) -> ContainerMetrics | None:
+        """What the container has measured, for the metrics' thread; None if it does not, or not yet."""
+        if self._meter is None or self._maker is None or not self.turns:
+            return None
+        tasks = self._meter.tasks(self._task_reports(), self._openings)
+        errors, counters = self.work.guard.faults, counters_of(self._tasks)
+        return self._maker.make(tasks, errors, counters, self._membership.memory_bytes, self._clock_ms())
+
     def report(self) -> ContainerReport:
         """What the container says of itself; called from the membership's thread, too."""
         return self._telling.report(
-            self._telling.tasks(self._waiting, self._openings, self._tasks, self._intake),
+            self._task_reports(),
             generation=self._generation,
             commits=self._commits,
             records=self.work.handled,
             memory_bytes=self._membership.memory_bytes,
             counters=counters_of(self._tasks),
+            faults=self.work.guard.faults,
         )
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Release everything; what is not committed is dropped. What cannot be released is only told:
         the reason for the end is what counts.
         """

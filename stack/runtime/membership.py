@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-import time
 from collections.abc import Callable, Mapping
 
 from stack.errors import FeedstackError, LostOwnership, Unavailable
+from stack.machine import Running, event, monotonic, start
 from stack.model.plan import ContainerReport, Plan, TaskId
+from stack.runtime.faults import Verdict
 from stack.runtime.launch import Launch
 from stack.zookeeper.fleet import FleetNodes, FleetSession
 
@@ -31,15 +31,15 @@ class Membership:
         self._nodes = fleet.job(launch.spec.name)
         self._plan: Plan | None = None
         self._released: Mapping[TaskId, int] = {}
-        self._runner_gone = threading.Event()
+        self._runner_gone = event()
         self._fenced: str | None = None
-        self._stop = threading.Event()
+        self._stop = event()
         # Something to do for the thread that reports: releases have changed, or the end has come.
-        self._news = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._news = event()
+        self._thread: Running | None = None
         self.memory_bytes = 0
         # Set by the watch: what ends the container from outside its loop.
-        self.verdict: BaseException | None = None
+        self.verdict: Verdict | None = None
         fleet.watch_runner(launch.runner, self._runner_gone.set)
 
     def confirm(self) -> None:
@@ -58,8 +58,7 @@ class Membership:
         self._released = self._nodes.released()
         self._nodes.watch_plan(self._on_plan)
         self._nodes.watch_released(self._news.set)
-        self._thread = threading.Thread(target=self._report, args=(tell,), name="report", daemon=True)
-        self._thread.start()
+        self._thread = start(lambda: self._report(tell), "report")
 
     def _on_plan(self, plan: Plan) -> None:
         self._plan = plan
@@ -71,8 +70,8 @@ class Membership:
             try:
                 if self._news.is_set():
                     self._look_at_releases()
-                if time.monotonic() - reported_at >= _REPORT_S and not self._stop.is_set():
-                    reported_at = time.monotonic()
+                if monotonic() - reported_at >= _REPORT_S and not self._stop.is_set():
+                    reported_at = monotonic()
                     self._nodes.update_report(tell())
             except LostOwnership as error:
                 self._fenced = error.message
@@ -93,7 +92,7 @@ class Membership:
 
     def check(self) -> None:
         """Raise what ends the container: its runner gone, its session lost, a newer attempt, a limit."""
-        if self.verdict is not None:
+        if self.verdict is not None and not self.verdict.lifted:
             raise self.verdict
         if self._fenced is not None:
             raise LostOwnership(self._fenced)

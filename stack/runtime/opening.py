@@ -6,24 +6,24 @@ A container goes on with its other tasks meanwhile, so everything here is cut in
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Generator, Iterator
 
 from stack.errors import CorruptState, NotFound, Unavailable
 from stack.kafka.reader import LogReader
+from stack.machine import monotonic, sleep, time_ms
 from stack.model.checkpoint import Checkpoint, InputPoint
+from stack.model.metrics import RestoreMetrics
 from stack.model.place import Place
 from stack.model.plan import TaskId
-from stack.runtime.parts import InputPart, Parts, StorePart
+from stack.runtime.parts import Parts, SourcePart, StorePart
 from stack.runtime.task import Task
 from stack.runtime.wiring import (
     Bounds,
     BulkLoad,
-    RocksStore,
     Standing,
+    Store,
     StoreIdentity,
     begin,
-    open_store,
     plan_restore,
 )
 
@@ -44,18 +44,19 @@ class Opening:
         task: TaskId,
         checkpoint: Checkpoint | None,
         *,
-        clock: Callable[[], float] = time.monotonic,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], float] = monotonic,
+        clock_ms: Callable[[], int] = time_ms,
     ) -> None:
         self.id = task
         self.note = "opening"
+        self.progress: RestoreMetrics | None = None
         self.task: Task | None = None
         self._parts = parts
         self._checkpoint = checkpoint
         self._clock = clock
         self._clock_ms = clock_ms
         self._until = 0.0
-        self._stores: dict[str, RocksStore] = {}
+        self._stores: dict[str, Store] = {}
         self._steps: Generator[None, None, None] = self._open()
 
     def step(self, until: float) -> bool:
@@ -84,7 +85,7 @@ class Opening:
     def _positions(self) -> dict[Place, int]:
         """Where each input continues: at the checkpoint, or at the oldest record of a new input."""
         positions: dict[Place, int] = {}
-        for name, part in self._parts.inputs.items():
+        for name, part in self._parts.sources.items():
             point = None if self._checkpoint is None else self._checkpoint.inputs.get(name)
             if point is not None:
                 self._refuse_other_topic(name, part, point)
@@ -97,7 +98,7 @@ class Opening:
                 positions[place] = offset
         return positions
 
-    def _refuse_other_topic(self, name: str, part: InputPart, point: InputPoint) -> None:
+    def _refuse_other_topic(self, name: str, part: SourcePart, point: InputPoint) -> None:
         if point.topic_id != part.topic.id:
             raise CorruptState(
                 f"feed {name!r} was deleted and made anew: task {self.id} has read topic {point.topic!r} "
@@ -143,21 +144,21 @@ class Opening:
         while True:
             try:
                 folder = self._parts.store_folder(name, partition)
-                opened = open_store(folder, identity, self._parts.budget, self._clock_ms())
+                opened = self._parts.open_store(folder, identity, self._clock_ms())
                 break
             except Unavailable as error:
                 if self._clock() > deadline:
                     raise
                 self.note = error.message
                 yield
-                time.sleep(0.02)
+                sleep(0.02)
         if opened.aside is not None:
             log.warning("store %r of task %s: %s", name, self.id, opened.note)
         self._stores[name] = opened.store
         yield
         yield from self._restore(name, part, opened.store)
 
-    def _restore(self, name: str, part: StorePart, store: RocksStore) -> Iterator[None]:
+    def _restore(self, name: str, part: StorePart, store: Store) -> Iterator[None]:
         """Bring a store to where the checkpoint says it was."""
         point = None if self._checkpoint is None else self._checkpoint.stores.get(name)
         partition = self.id.partition
@@ -221,3 +222,4 @@ class Opening:
         spent_s = self._clock() - began
         left_s = spent_s / share * (1 - share) if share > 0 else 0.0
         self.note = f"store {name!r}: {records:,} records, {share:.0%}, {left_s:.0f} s left"
+        self.progress = RestoreMetrics(name, records, round(share, 4), round(left_s, 1))

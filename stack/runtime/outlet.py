@@ -5,6 +5,8 @@ their own, so that nobody waits for a commit; but while the job is behind nobody
 either, and they take the way of exactly-once, which needs no report on each record and hence is quicker.
 Outputs of one key must not overtake each other: the way is changed only between two commits, when everything
 that took the other one stands in the log.
+
+Dead letters always go within the transaction: a record that was given up is told of exactly once.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from stack.kafka.config import KafkaAccess
 from stack.kafka.writer import LogWriter
 from stack.model.job import Guarantee
 from stack.runtime.commit import Committer
+from stack.runtime.dead import DeadLetters
 from stack.runtime.outputs import Outputs
 
 _QUICK = {"linger.ms": 1}
@@ -25,8 +28,11 @@ _MOST_HELD = 100_000
 class Outlet:
     """The outputs of a container on their way out."""
 
-    def __init__(self, outputs: Outputs, guarantee: Guarantee, access: KafkaAccess) -> None:
+    def __init__(
+        self, outputs: Outputs, dead: DeadLetters, guarantee: Guarantee, access: KafkaAccess
+    ) -> None:
         self._outputs = outputs
+        self._dead = dead
         self.plain = None if guarantee is Guarantee.EXACTLY_ONCE else LogWriter(access, settings=_QUICK)
         # A job that begins is mostly behind; if it is not, its first commit comes soon.
         self._at_once = False
@@ -34,7 +40,7 @@ class Outlet:
     @property
     def is_full(self) -> bool:
         """Whether so much waits that nothing should be added."""
-        return len(self._outputs) > _MOST_HELD
+        return len(self._outputs) + len(self._dead) > _MOST_HELD
 
     def send(self, committer: Committer, behind: bool) -> None:
         """Hand over what is encoded, unless a commit under way must not get more.
@@ -47,6 +53,8 @@ class Outlet:
                 self.send_all(committer)
         elif not committer.in_flight and (behind or len(self._outputs) > _FEW_HELD):
             self.send_all(committer)
+        if len(self._dead) > _FEW_HELD:
+            self._send_dead(committer)
 
     def send_all(self, committer: Committer) -> None:
         """The same for all outputs, at the beginning of their commit."""
@@ -55,6 +63,13 @@ class Outlet:
         elif len(self._outputs):
             committer.writer.begin_if_needed()
             self._outputs.send(committer.writer)
+        self._send_dead(committer)
+
+    def _send_dead(self, committer: Committer) -> None:
+        """Dead letters are part of the commit under any guarantee: each is there once."""
+        if len(self._dead) and not committer.in_flight:
+            committer.writer.begin_if_needed()
+            self._dead.send(committer.writer)
 
     def choose(self, behind: bool) -> None:
         """After a commit: which way the next outputs take."""

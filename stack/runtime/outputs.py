@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import pandas  # noqa: F401, ICN001 - pa.array imports it at its first call, which takes over a second
 import pyarrow as pa
 
 from stack.errors import BadConfig, BadRecord
@@ -18,6 +17,7 @@ from stack.feeds.avro.batch_checks import BadPayload
 from stack.feeds.avro.batch_rows import packed_of
 from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.column_encoder import ColumnEncoder
+from stack.feeds.avro.plain_arrays import PLAIN, Build
 from stack.feeds.avro.schema import AvroSchema
 from stack.feeds.encoder import FeedEncoder
 from stack.feeds.keys import text_key
@@ -28,14 +28,6 @@ from stack.model.packed import Packed, pack
 if TYPE_CHECKING:
     from stack.tasks.declare import Feed
 
-_PLAIN: dict[str, tuple[type, pa.DataType]] = {
-    "string": (str, pa.string()),
-    "long": (int, pa.int64()),
-    "int": (int, pa.int32()),
-    "double": (float, pa.float64()),
-    "boolean": (bool, pa.bool_()),
-    "bytes": (bytes, pa.binary()),
-}
 # Below this many values a batch costs more than its records one by one.
 _FEW = 24
 _Add = Callable[[int, Any, Any, int | None], None]
@@ -71,6 +63,11 @@ class _Ready:
         self._keys.extend(keys)
         self._values.extend(values)
         self._times.extend(times or ())
+
+    def cut(self, length: int) -> None:
+        """Forget what was added since it had this length, also if something was added half-way."""
+        for one in (self._keys, self._values, self._times):
+            del one[length:]
 
     def send(self, writer: LogWriter, topic: str) -> None:
         if not self._times:
@@ -122,6 +119,9 @@ class Output:
         # Encoded, in their order: first what is closed, then what may still grow.
         self._closed: list[_Ready | _Packed] = []
         self._ready = _Ready()
+        # Where everything stood when it was marked.
+        self._mark: tuple[int, _Ready, int] = (0, self._ready, 0)
+        self._refusal: Refused | None = None
         self.emitted = 0
         self.add: _Add = self._adder() if self._kinds else self.add_slowly
 
@@ -212,9 +212,22 @@ class Output:
         return pack(list(map(text_key if self._text_keys else self._encoder.key, column.to_pylist())))
 
     def encode(self) -> None:
-        """Turn the columns into bytes; Refused names the first value that the schema does not take."""
+        """Turn the columns into bytes; Refused names the first value that the schema does not take.
+
+        It is raised until the values are taken back or dropped: the first time may be within the code of
+        another record, which may catch whatever its own values lead to.
+        """
+        if self._refusal is not None:
+            raise self._refusal
         if not self._places:
             return
+        try:
+            self._encode_places()
+        except Refused as fault:
+            self._refusal = fault
+            raise
+
+    def _encode_places(self) -> None:
         places, keys = self._places.copy(), self._keys.copy()
         columns = [column.copy() for column in self._columns]
         for one in (self._places, self._keys, *self._columns):
@@ -232,12 +245,12 @@ class Output:
     def _encode_columns(self, columns: list[list[Any]]) -> list[bytes] | None:
         """All at once, or None where a value is not exactly of its field's type."""
         arrays = []
-        for (kind, arrow), column in zip(self._kinds or (), columns, strict=True):
+        for (kind, build), column in zip(self._kinds or (), columns, strict=True):
             if set(map(type, column)) != {kind}:
                 return None
             try:
-                arrays.append(pa.array(column, arrow))
-            except (pa.ArrowInvalid, OverflowError, UnicodeError):
+                arrays.append(build(column))
+            except (OverflowError, UnicodeError):
                 return None
         try:
             return self._columns_encoder.encode(pa.RecordBatch.from_arrays(arrays, names=list(self._names)))
@@ -275,8 +288,22 @@ class Output:
         self.emitted += count
         return count
 
+    def mark(self) -> None:
+        """What is added from now on can be taken back by `undo`; everything before must be encoded."""
+        self._mark = (len(self._closed), self._ready, len(self._ready))
+
+    def undo(self) -> None:
+        """Take back what was added since the mark."""
+        self._refusal = None
+        for one in (self._places, self._keys, *self._columns):
+            one.clear()
+        count, self._ready, length = self._mark
+        del self._closed[count:]
+        self._ready.cut(length)
+
     def drop(self) -> None:
         """Forget what was not sent."""
+        self._refusal = None
         for one in (self._places, self._keys, *self._columns):
             one.clear()
         self._closed, self._ready = [], _Ready()
@@ -317,6 +344,16 @@ class Outputs:
         """Hand over whatever is encoded."""
         return sum(output.send(writer) for output in self.by_name.values())
 
+    def mark(self) -> None:
+        """What is emitted from now on can be taken back by `undo`; everything before must be encoded."""
+        for output in self.by_name.values():
+            output.mark()
+
+    def undo(self) -> None:
+        """Take back whatever was emitted since the mark."""
+        for output in self.by_name.values():
+            output.undo()
+
     def drop(self) -> None:
         """Forget whatever was not sent."""
         for output in self.by_name.values():
@@ -330,12 +367,12 @@ def _too_large(sizes: Iterable[int], places: Iterable[int]) -> Refused:
     return Refused(place, BadRecord(message, hint=SMALLER))
 
 
-def _plain_kinds(schema: AvroSchema) -> list[tuple[type, pa.DataType]] | None:
-    """Python and Arrow type of each field, if all fields are plain."""
+def _plain_kinds(schema: AvroSchema) -> list[tuple[type, Build]] | None:
+    """How a column of each field is made, if all fields are plain."""
     kinds = []
     for field in schema.tree.get("fields", ()) if isinstance(schema.tree, dict) else ():
         kind = field["type"]
-        if not isinstance(kind, str) or kind not in _PLAIN:
+        if not isinstance(kind, str) or kind not in PLAIN:
             return None
-        kinds.append(_PLAIN[kind])
+        kinds.append(PLAIN[kind])
     return kinds or None

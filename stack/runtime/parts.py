@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from stack.connection import Stack
@@ -11,30 +12,47 @@ from stack.feeds.avro.codec import RecordEncoder
 from stack.kafka.admin import Topic
 from stack.model.coding import StoreCodec
 from stack.model.feed import FeedSpec, KeyFormat, key_subject
-from stack.model.job import InputSpec, JobSpec, StoreSpec, ValueCodec, changelog_name, group_name
+from stack.model.job import (
+    ErrorPolicy,
+    InputSpec,
+    JobSpec,
+    StoreSpec,
+    ValueCodec,
+    changelog_name,
+    dead_name,
+    group_name,
+    redrive_name,
+)
 from stack.model.place import Place
 from stack.runtime.launch import Launch
 from stack.runtime.outputs import Output, Outputs
 from stack.runtime.portions import InputDecoder
-from stack.runtime.wiring import Budget
+from stack.runtime.wiring import Disk, OpenStore, rocks_disk
 from stack.tasks.codecs import key_coding, value_coding
 from stack.tasks.declare import Handler, Job
 
 
 @dataclass(frozen=True, slots=True)
-class InputPart:
-    """One input: its feed, its topic as it is now, and who handles its records."""
+class SourcePart:
+    """Something that tasks read: its topic as it is now."""
 
     spec: InputSpec
-    feed: FeedSpec
     topic: Topic
-    decoder: InputDecoder
-    handler: Handler
 
     def places_of(self, partition: int) -> list[Place]:
         """The partitions that the task of a number reads."""
         numbers = range(self.topic.partitions) if self.spec.broadcast else (partition,)
         return [(self.topic.name, number) for number in numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class InputPart(SourcePart):
+    """One input: its feed, who handles its records, and what is done about those that fail."""
+
+    feed: FeedSpec
+    decoder: InputDecoder
+    handler: Handler
+    errors: ErrorPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +75,21 @@ class Parts:
     stores: dict[str, StorePart]
     outputs: Outputs
     output_places: dict[str, list[Place]]
-    budget: Budget
+    open_store: OpenStore
     cached_entries: int
+    # Where dead letters go, and whence they come back; a job may have neither.
+    dead: Topic | None = None
+    redrive: SourcePart | None = None
 
     @property
     def spec(self) -> JobSpec:
         return self.launch.spec
+
+    @cached_property
+    def sources(self) -> dict[str, SourcePart]:
+        """Everything that tasks read: the inputs, and what is redriven to them."""
+        redrive = {} if self.redrive is None else {self.redrive.spec.feed: self.redrive}
+        return {**self.inputs, **redrive}
 
     @property
     def group(self) -> str:
@@ -72,7 +99,7 @@ class Parts:
         return self.launch.state_folder / store / str(partition)
 
 
-def gather(launch: Launch, stack: Stack, job: Job) -> Parts:
+def gather(launch: Launch, stack: Stack, job: Job, disk: Disk = rocks_disk) -> Parts:
     """Look everything up; what the job needs and is not there is an error that names it."""
     spec = launch.spec
     topics = _topics(stack, spec)
@@ -89,7 +116,8 @@ def gather(launch: Launch, stack: Stack, job: Job) -> Parts:
                 "of partitions, and deploy the job under a new name for it.",
             )
         decoder = InputDecoder(feed, stack.registry, stack.schema(one.feed).schema)
-        inputs[one.feed] = InputPart(one, feed, topic, decoder, handlers[one.feed])
+        errors = spec.settings.errors_of(one.feed)
+        inputs[one.feed] = InputPart(one, topic, feed, decoder, handlers[one.feed], errors)
     stores = {one.name: _store_part(launch, stack, one, topics) for one in spec.stores}
     outputs = Outputs(spec.name, {name: _output(stack, name) for name in spec.outputs})
     places = {
@@ -99,9 +127,26 @@ def gather(launch: Launch, stack: Stack, job: Job) -> Parts:
     count = max(1, len(spec.stores) * spec.partitions)
     settings = spec.settings
     # Half for RocksDB, half for values in Python's own form, which take some 200 bytes each.
-    budget = Budget(settings.cache_bytes // 2, count)
+    opener = disk(settings.cache_bytes // 2, count)
     cached = settings.cache_bytes // 2 // 200 // count
-    return Parts(launch, stack, job, inputs, stores, outputs, places, budget, cached)
+    dead, redrive = _dead_parts(stack, spec)
+    return Parts(launch, stack, job, inputs, stores, outputs, places, opener, cached, dead, redrive)
+
+
+def _dead_parts(stack: Stack, spec: JobSpec) -> tuple[Topic | None, SourcePart | None]:
+    """Where dead letters go, and whence they come back.
+
+    Whoever has a way back reads it, also a version that makes no dead letters: its tasks remember how far
+    they came, and the next version goes on from there.
+    """
+    letters, back = dead_name(stack.settings.name, spec.name), redrive_name(stack.settings.name, spec.name)
+    found = stack.admin.describe([letters, back])
+    if spec.settings.keeps_dead_letters and letters not in found:
+        raise NotFound(
+            f"job {spec.name!r} cannot run: there is no topic {letters!r} for its dead letters",
+            hint="Someone deleted it. `stack jobs deploy` makes it anew.",
+        )
+    return found.get(letters), SourcePart(InputSpec(back), found[back]) if back in found else None
 
 
 def _topics(stack: Stack, spec: JobSpec) -> dict[str, Topic]:

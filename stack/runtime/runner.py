@@ -6,13 +6,12 @@ One thread decides. Everything else, watches, containers that ended, Kafka, only
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from stack.connection import Stack
 from stack.errors import FeedstackError, LostOwnership, Unavailable
+from stack.machine import event, monotonic
 from stack.model.fleet import RunnerPlace
 from stack.model.job import JobEntry
 from stack.runtime.containers import Containers
@@ -38,14 +37,19 @@ class Runner:
         stack: Stack,
         containers: Containers,
         alive: Path | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        *,
+        clock: Callable[[], float] = monotonic,
+        place_of: Callable[[str, str], RunnerPlace] = this_place,
+        is_dead: Callable[[RunnerPlace], bool] = is_dead,
     ) -> None:
+        self.place_of = place_of
+        self.is_dead = is_dead
         self._stack = stack
         self._containers = containers
         self._alive = alive
         self._clock = clock
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
+        self._wake = event()
+        self._stopping = event()
         self._sessions = 0
         self.jobs: dict[str, LedJob] = {}
         self.session: FleetSession | None = None
@@ -81,7 +85,7 @@ class Runner:
             session.start()
             self.session = session
             fleet = FleetNodes(session, self._stack.settings.name)
-            fleet.register_runner(this_place(runner, self._stack.settings.spark_master))
+            fleet.register_runner(self.place_of(runner, self._stack.settings.spark_master))
             means = Means(
                 self._stack.settings,
                 self._stack.endpoints,
@@ -148,15 +152,16 @@ class _Reign:
         self._jobs = runner.jobs
         self._fleet = fleet
         self._means = means
-        self._place = this_place(means.runner)
+        self._place = runner.place_of(means.runner, "")
+        self._is_dead = runner.is_dead
         self._claimed_at = self._leftovers_at = float("-inf")
         self._complaints: set[str] = set()
-        self.gone = threading.Event()
+        self.gone = event()
         fleet.watch_runner(means.runner, self.gone.set)
         bury_dead_runners(fleet, self._is_gone)
 
     def _is_gone(self, place: RunnerPlace) -> bool:
-        return is_dead(place) or is_former_self(place, self._place)
+        return self._is_dead(place) or is_former_self(place, self._place)
 
     def round(self, stopping: bool = False) -> None:
         """Look at every job once; claim what nobody leads."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -12,6 +10,7 @@ from stack.connection import Stack
 from stack.deploy.jobs import JobsFeed, jobs_feed
 from stack.errors import FeedstackError, Unavailable
 from stack.kafka.writer import LogWriter
+from stack.machine import event, sleep, start
 from stack.model.job import JobEntry, transactional_id
 
 log = logging.getLogger("feedstack.runner")
@@ -32,10 +31,9 @@ class JobsFollower:
         self.fault = ""
         self._feed: JobsFeed = jobs_feed(stack)
         self._on_change = on_change
-        self._stop = threading.Event()
-        self._look = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="jobs-feed", daemon=True)
-        self._thread.start()
+        self._stop = event()
+        self._look = event()
+        self._thread = start(self._run, "jobs-feed")
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -93,10 +91,10 @@ class JobsFollower:
 class Errands:
     """Things that may take long and are tried until they work or nobody wants them any more."""
 
-    def __init__(self, stack: Stack, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, stack: Stack, sleep: Callable[[float], None] = sleep) -> None:
         self._stack = stack
         self._sleep = sleep
-        self._closed = threading.Event()
+        self._closed = event()
 
     def fence(self, job: str, slot: int, wanted: Callable[[], bool], done: Callable[[], None]) -> None:
         """Take over the transactional id of a slot: no container of it commits from then on."""
@@ -131,7 +129,7 @@ class Errands:
                 self._sleep(_AGAIN_S)
 
         # Not a pool: its threads would be waited for when the process ends.
-        threading.Thread(target=repeat, name=doing, daemon=True).start()
+        start(repeat, doing)
 
     def close(self) -> None:
         """Give up what is under way."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from stack.engine.supervision import (
     recall,
 )
 from stack.errors import Unavailable
+from stack.machine import monotonic, time_ms
 from stack.model.fleet import JobState
 from stack.model.job import JobEntry
 from stack.model.plan import ContainerReport, Ending, TaskId
@@ -54,8 +54,8 @@ class Means:
     jobs: JobsFollower
     errands: Errands
     wake: Callable[[], None]
-    clock: Callable[[], float] = time.monotonic
-    clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    clock: Callable[[], float] = monotonic
+    clock_ms: Callable[[], int] = time_ms
 
 
 class LedJob:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stack.errors import Unavailable
@@ -27,6 +27,7 @@ from stack.runtime.spark_jvm import Output, end_jvm, start_gateway
 log = logging.getLogger("feedstack.runner")
 _STOP_S = 5.0
 _ASK_S = 1.0
+_GONE_S = 1.0
 _WARM_S = 0.05
 _CONNECT_S = 5.0
 
@@ -55,7 +56,7 @@ def warm_up(numbers: Iterator[int]) -> Iterator[int]:
 
 
 class SparkContainers:
-    """One Spark application; see `Containers`."""
+    """One Spark application; see `Containers`. Modules in `meanwhile` are imported while its JVM starts."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class SparkContainers:
         body: Callable[[Iterator[Launch]], Iterator[Ending]] = run_launches,
         *,
         given: Mapping[str, str] | None = None,
+        meanwhile: Sequence[str] = (),
     ) -> None:
         self.identity = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._body = body
@@ -75,7 +77,7 @@ class SparkContainers:
         self.warm_at: float | None = None
         self._threads: set[threading.Thread] = set()
         self._context, self._jvm = _start(
-            spark_conf(master, name, self.identity, place, given), place, output
+            spark_conf(master, name, self.identity, place, given), place, output, meanwhile
         )
         threading.Thread(target=self._keep_warm, name="warm-up", daemon=True).start()
 
@@ -126,7 +128,7 @@ class SparkContainers:
 
     def fault(self) -> str | None:
         if self._jvm.poll() is not None:
-            return f"Spark's JVM ended with code {self._jvm.returncode}"
+            return self._end_of_jvm()
         now = time.monotonic()
         if now - self._asked_at < _ASK_S:
             return None
@@ -134,7 +136,14 @@ class SparkContainers:
         try:
             return "Spark ended the application" if self._context._jsc.sc().isStopped() else None
         except Exception as error:
+            # A JVM that was killed closes its connections a moment before it is gone.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._jvm.wait(_GONE_S)
+                return self._end_of_jvm()
             return f"Spark's JVM does not answer: {error}"
+
+    def _end_of_jvm(self) -> str:
+        return f"Spark's JVM ended with code {self._jvm.returncode}"
 
     def close(self) -> None:
         """Stop Spark; its JVM ends with its input, or is killed. The scratch folder goes."""
@@ -154,13 +163,15 @@ def _group(launch: Launch) -> str:
     return f"{launch.spec.name}.{launch.slot}.{launch.attempt}"
 
 
-def _start(conf: dict[str, str], place: SparkPlace, output: Output) -> tuple[Any, subprocess.Popen[bytes]]:
-    from pyspark import SparkConf, SparkContext
-
+def _start(
+    conf: dict[str, str], place: SparkPlace, output: Output, meanwhile: Sequence[str]
+) -> tuple[Any, subprocess.Popen[bytes]]:
     _refuse_silent(conf["spark.master"])
     place.folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    gateway, jvm = start_gateway(place.java, place.memory, place.words, conf, output)
+    gateway, jvm = start_gateway(place.java, place.memory, place.words, conf, output, meanwhile=meanwhile)
+    from pyspark import SparkConf, SparkContext
+
     try:
         settings = SparkConf(loadDefaults=False, _jvm=gateway.jvm).setAll(list(conf.items()))
         return SparkContext(conf=settings, gateway=gateway), jvm

@@ -93,9 +93,18 @@ def jvm_environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def start_gateway(
-    java: str, memory: str, words: Sequence[str], conf: Mapping[str, str], output: Output
+    java: str,
+    memory: str,
+    words: Sequence[str],
+    conf: Mapping[str, str],
+    output: Output,
+    *,
+    meanwhile: Sequence[str] = (),
 ) -> tuple[Any, subprocess.Popen[bytes]]:
-    """A JVM that pyspark can speak to; it ends when its standard input does, so with this process."""
+    """A JVM that pyspark can speak to; it ends when its standard input does, so with this process.
+
+    Modules in `meanwhile` are imported while it starts.
+    """
     settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     main = ["org.apache.spark.deploy.SparkSubmit", *settings, "pyspark-shell"]
     folder = Path(tempfile.mkdtemp(prefix="feedstack-gateway-"))
@@ -110,21 +119,22 @@ def start_gateway(
             # Ctrl-C is for us: we stop it.
             start_new_session=True,
         )
-        _import_meanwhile()
+        _import_meanwhile(meanwhile)
         port, secret = _await_gateway(process, told)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return _connect(port, secret), process
 
 
-def _import_meanwhile() -> None:
-    """pyspark takes as long to load as a JVM to start: both at once.
+def _import_meanwhile(names: Sequence[str]) -> None:
+    """pyspark and what its user needs take as long to load as a JVM to start: both at once.
 
     For every value that it hands to the JVM, pyspark asks its own test tools whether there is numpy, which
     loads them and all of pandas. We hand it no numpy values: an answer is put there, and two seconds saved.
     """
     sys.modules.setdefault("pyspark.testing.utils", SimpleNamespace(have_numpy=False))  # type: ignore[arg-type]
-    importlib.import_module("pyspark.java_gateway")
+    for name in ("pyspark.java_gateway", *names):
+        importlib.import_module(name)
 
 
 def _await_gateway(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:

@@ -6,7 +6,7 @@ from stack.model.checkpoint import Checkpoint, InputPoint, StorePoint
 from stack.model.place import Place
 from stack.model.plan import TaskId
 from stack.runtime.parts import Parts
-from stack.runtime.wiring import Overlay, RocksStore
+from stack.runtime.wiring import Overlay, Store
 from stack.tasks.context import Context
 
 # Committed changes are written to RocksDB in portions: when so many keys wait, or after so long.
@@ -20,7 +20,7 @@ class Task:
         self,
         parts: Parts,
         task: TaskId,
-        stores: dict[str, RocksStore],
+        stores: dict[str, Store],
         positions: dict[Place, int],
         checkpoint: Checkpoint | None,
     ) -> None:
@@ -39,6 +39,9 @@ class Task:
         self.store_ends = {name: store.position or 0 for name, store in stores.items()}
         # A first commit tells everybody that this version has the task, even if no record comes.
         self.announced = False
+        # What the context held at the mark.
+        self._counters: dict[str, int] = {}
+        self._asked = False
 
     @property
     def has_changes(self) -> bool:
@@ -64,7 +67,7 @@ class Task:
     ) -> Checkpoint:
         """The record of the commit that is being made."""
         inputs = {}
-        for name, part in self._parts.inputs.items():
+        for name, part in self._parts.sources.items():
             offsets = {
                 number: positions[place]
                 for place in part.places_of(self.id.partition)
@@ -94,6 +97,25 @@ class Task:
         for overlay in self.overlays.values():
             overlay.drop()
         self.positions = dict(self.committed)
+
+    def mark(self) -> None:
+        """What user code changes from now on can be taken back; `keep` or `undo` must follow."""
+        for overlay in self.overlays.values():
+            overlay.mark()
+        self._counters = dict(self.context.counters)
+        self._asked = self.context.commit_requested
+
+    def keep(self) -> None:
+        """What has changed since the mark stays."""
+        for overlay in self.overlays.values():
+            overlay.keep()
+
+    def undo(self, interrupted: bool) -> None:
+        """Take back what has changed since the mark; `interrupted` if code was stopped somewhere inside."""
+        for overlay in self.overlays.values():
+            overlay.undo(interrupted)
+        self.context.counters = self._counters
+        self.context.commit_requested = self._asked
 
     def write_pending(self, time_ms: int) -> None:
         """Bring RocksDB up to the last commit."""

@@ -28,11 +28,11 @@ class Telling:
         self._rated_at, self._rated, self._rate = clock(), 0, 0.0
 
     def look_at_lags(self, tasks: Mapping[TaskId, Task], reader: InputReader) -> None:
-        """Note how far behind the tasks are. Not when asked: while it reads, the client lets nobody in."""
+        """Note how far behind commits are. Not when asked: while it reads, the client lets nobody in."""
         now = self._clock()
         if now - self._looked_at >= _LAG_S:
             self._looked_at = now
-            self._lags = {task: reader.lag(one.positions) for task, one in tasks.items()}
+            self._lags = {task: reader.lag(one.committed) for task, one in tasks.items()}
 
     def tasks(
         self,
@@ -60,6 +60,7 @@ class Telling:
         records: int,
         memory_bytes: int,
         counters: dict[str, int],
+        faults: dict[str, int],
     ) -> ContainerReport:
         """All of it."""
         return ContainerReport(
@@ -76,6 +77,7 @@ class Telling:
             memory_bytes=memory_bytes,
             tasks=tasks,
             counters=counters,
+            faults=faults,
         )
 
     def _rate_of(self, records: int) -> float:

@@ -15,8 +15,9 @@ from types import FrameType
 import psutil
 
 from stack.model.job import JobSettings
+from stack.runtime.faults import OverMemory, OverTime, Verdict
 from stack.runtime.membership import Membership
-from stack.runtime.work import OverMemory, OverTime, Verdict, Work
+from stack.runtime.work import Work
 
 log = logging.getLogger("feedstack.container")
 _TICK_S = 0.25
@@ -72,7 +73,9 @@ class Watch:
         self._work: Work | None = None
         self._turns: Callable[[], int] | None = None
         self._is_main = threading.current_thread() is threading.main_thread()
+        # What is to be raised, and at which record alone; None is any.
         self._verdict: Verdict | None = None
+        self._aim: tuple[int, int, int] | None = None
         self._previous = signal.signal(_SIGNAL, self._interrupt) if self._is_main else None
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
@@ -91,8 +94,9 @@ class Watch:
 
     def _interrupt(self, _signum: int, _frame: FrameType | None) -> None:
         """Runs in the main thread: raises into user code, and only there."""
-        if self._work is not None and self._work.current is not None and self._verdict is not None:
-            raise self._verdict
+        verdict, at = self._verdict, self._at()
+        if verdict is not None and not verdict.lifted and at is not None and self._aim in (None, at):
+            raise verdict
 
     def _run(self) -> None:
         record, turn = _Same(), _Same()
@@ -106,7 +110,7 @@ class Watch:
             at = self._at()
             limit_s = self._settings.record_limit_ms / 1000
             if record.for_s(at, now, stopped) > limit_s and at is not None:
-                self._pronounce(OverTime(f"has kept one record for more than {limit_s:g} s"))
+                self._pronounce(OverTime(f"has kept one record for more than {limit_s:g} s"), at)
             if self._turns is not None:
                 # User code has limits of its own.
                 self._look_at_turns(turn.for_s(self._turns(), now, stopped or at is not None))
@@ -124,9 +128,9 @@ class Watch:
             self._stop.wait(_LAST_WORDS_S)
             self._leave(STUCK_EXIT)
 
-    def _at(self) -> tuple[int, int] | None:
+    def _at(self) -> tuple[int, int, int] | None:
         run = None if self._work is None else self._work.current
-        return None if run is None else (id(run), run.task.context.index)
+        return None if run is None else (id(run), run.at, run.task.context.index)
 
     def _weigh(self) -> None:
         used = int(self._process.memory_info().rss)
@@ -136,11 +140,19 @@ class Watch:
             sizes = f"{used >> 20:,} MiB; its limit is {limit >> 20:,} MiB"
             self._pronounce(OverMemory(f"has made the container grow to {sizes}"))
 
-    def _pronounce(self, verdict: Verdict) -> None:
-        """End the handler at hand, or the loop; the process if neither can be reached."""
+    def _pronounce(self, verdict: Verdict, aim: tuple[int, int, int] | None = None) -> None:
+        """End the handler at hand, or the loop; the process if neither can be reached.
+
+        With an `aim` only the handler of that record: once it is let go of, the container may go on.
+        """
+        self._aim = aim
         self._verdict = self._membership.verdict = verdict
         deadline = self._clock() + _GRACE_S
         while self._clock() < deadline:
+            if aim is not None and (verdict.lifted or self._at() != aim):
+                verdict.lifted = True
+                self._verdict = self._membership.verdict = None
+                return
             if self._is_main and self._at() is not None:
                 # Only user code is interrupted: a library in the middle of its work may not bear it.
                 signal.pthread_kill(threading.main_thread().ident or 0, _SIGNAL)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from stack.errors import BadConfig
+from stack.machine import time_ms
+from stack.model.metrics import counter_fault
 from stack.model.plan import TaskId
 from stack.tasks.declare import Feed
 
@@ -58,7 +59,7 @@ class Context:
         stores: Mapping[str, Any],
         sinks: Sinks,
         *,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = time_ms,
     ) -> None:
         self.job = job
         self.version = version
@@ -107,7 +108,19 @@ class Context:
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter of the task; `stack jobs show` prints their sums."""
-        self.counters[name] = self.counters.get(name, 0) + amount
+        held = self.counters.get(name)
+        if held is None:
+            self._refuse_counter(name)
+        self.counters[name] = (held or 0) + amount
+
+    def _refuse_counter(self, name: str) -> None:
+        """The name of a counter is seen by whoever watches the job: it must be one, and the only one."""
+        fault = counter_fault(name, self.counters)
+        if fault is not None:
+            raise BadConfig(
+                f"job {self.job!r} cannot count {name!r}: {fault}",
+                hint="Choose another name for the counter.",
+            )
 
     @property
     def now(self) -> int:

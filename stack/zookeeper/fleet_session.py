@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from kazoo.client import KazooClient, KazooState
+from kazoo.client import KazooState
 from kazoo.exceptions import (
     AuthFailedError,
     ConnectionClosedError,
@@ -28,7 +26,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 
 from stack.errors import LostOwnership, Unavailable
-from stack.zookeeper.session import QuickHandler
+from stack.machine import event, lock, monotonic, start
+from stack.zookeeper.session import make_client
 
 SESSION_S = 6.0
 # How long one question may take before it counts as unanswered.
@@ -51,25 +50,26 @@ class FleetSession:
         hosts: str,
         on_lost: Callable[[], None] = lambda: None,
         session_s: float = SESSION_S,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.hosts = hosts
-        self.lost = threading.Event()
+        self.lost = event()
         self._on_lost = on_lost
         self._session_s = session_s
         self._clock = clock
-        self._closing = threading.Event()
+        self._closing = event()
         self._suspended_at: float | None = None
-        self._lock = threading.Lock()
+        self._lock = lock()
         quick = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0)
-        self.client: Any = KazooClient(
-            hosts=hosts, timeout=session_s, connection_retry=quick, handler=QuickHandler(), logger=log
-        )
+        self.client: Any = make_client(hosts, session_s, connection_retry=quick, logger=log)
 
     def start(self, limit_s: float = 10.0) -> FleetSession:
         """Connect; Unavailable if no server answers in time."""
         try:
             _make_root(self.hosts, limit_s)
+            # Before the start: whoever stands still right after it must hear that the session is over, and
+            # not go on with the next one, which kazoo begins by itself.
+            self.client.add_listener(self._on_state)
             self.client.start(timeout=limit_s)
         except (KazooTimeoutError, KazooException) as error:
             self.close()
@@ -77,8 +77,7 @@ class FleetSession:
                 f"ZooKeeper at {self.hosts} cannot be reached ({error})",
                 hint="`stack status` and `stack doctor` tell more.",
             ) from None
-        self.client.add_listener(self._on_state)
-        threading.Thread(target=self._watch, name="zookeeper-session", daemon=True).start()
+        start(self._watch, "zookeeper-session")
         return self
 
     @property
@@ -131,7 +130,7 @@ class FleetSession:
         with self._lock:
             self._suspended_at = self._clock() if state == KazooState.SUSPENDED else None
         if state == KazooState.LOST:
-            threading.Thread(target=self._lose, args=("it expired",), daemon=True).start()
+            start(lambda: self._lose("it expired"), "zookeeper-lost")
 
     def _watch(self) -> None:
         """Counts the time that kazoo does not count."""
@@ -176,7 +175,7 @@ def _make_root(hosts: str, limit_s: float) -> None:
     servers, slash, path = hosts.partition("/")
     if not slash:
         return
-    client = KazooClient(hosts=servers, timeout=SESSION_S, handler=QuickHandler(), logger=log)
+    client = make_client(servers, SESSION_S, logger=log)
     try:
         client.start(timeout=limit_s)
         client.ensure_path(f"/{path}")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from stack.errors import CorruptState, Unavailable
+from stack.machine import start
 from stack.zookeeper.fleet_session import ANSWER_S, FleetSession
+
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Change:
@@ -111,8 +113,7 @@ def bounded(doing: str, begin: Callable[[], object], limit_s: float = ANSWER_S) 
         except Exception as error:  # told below, or to nobody if it came too late
             faults.append(error)
 
-    thread = threading.Thread(target=run, name="zookeeper-watch", daemon=True)
-    thread.start()
+    thread = start(run, "zookeeper-watch")
     thread.join(limit_s)
     if thread.is_alive():
         raise Unavailable(f"{doing}: ZooKeeper did not answer within {limit_s:.0f} s")
@@ -124,7 +125,7 @@ def bounded(doing: str, begin: Callable[[], object], limit_s: float = ANSWER_S) 
 
 def to_bytes(tree: Any) -> bytes:
     """What a node holds, from plain JSON values."""
-    return json.dumps(tree, separators=(",", ":")).encode()
+    return _ENCODE(tree).encode()
 
 
 def parsed(parse: Callable[[Any], Any], tree: Any, path: str) -> Any:

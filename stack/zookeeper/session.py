@@ -11,6 +11,8 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 
 from stack.errors import Unavailable
+from stack.zookeeper.memory.client import MemoryClient
+from stack.zookeeper.memory.ensemble import ensemble_at
 
 # A machine that is gone does not even refuse: kazoo would wait for it as long as for a whole session, which
 # then is lost although other servers are there.
@@ -24,15 +26,23 @@ class QuickHandler(SequentialThreadingHandler):
         return super().create_connection(*words, timeout=min(timeout, _CONNECT_S), **more)
 
 
+def make_client(hosts: str, timeout_s: float, **more: Any) -> Any:
+    """A client that is not connected yet: kazoo's, or a twin of it where the address names one in memory."""
+    ensemble = ensemble_at(hosts)
+    if ensemble is not None:
+        return MemoryClient(ensemble, timeout_s)
+    return KazooClient(hosts=hosts, timeout=timeout_s, handler=QuickHandler(), **more)
+
+
 def stack_node(stack: str) -> str:
     """The node under which everything of one stack lives, so that stacks share an ensemble."""
     return f"/feedstack/{stack}"
 
 
 @contextlib.contextmanager
-def session(hosts: str, timeout_s: float = 10.0) -> Iterator[KazooClient]:
+def session(hosts: str, timeout_s: float = 10.0) -> Iterator[Any]:
     """A connected client for the block; Unavailable if no server answers in time."""
-    client = KazooClient(hosts=hosts, timeout=timeout_s, handler=QuickHandler())
+    client = make_client(hosts, timeout_s)
     try:
         client.start(timeout=timeout_s)
     except (KazooTimeoutError, KazooException) as error:
@@ -53,7 +63,7 @@ def ping(hosts: str, timeout_s: float = 5.0) -> None:
         client.exists("/")
 
 
-def _close(client: KazooClient) -> None:
+def _close(client: Any) -> None:
     with contextlib.suppress(KazooException):
         client.stop()
     client.close()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
 
 from stack.errors import LostOwnership, Unavailable
+from stack.machine import event
 from stack.model.fleet import RunnerPlace, runner_from_json, runner_to_json
 from stack.zookeeper.fleet_session import FleetSession
 from stack.zookeeper.lead import IsDead
@@ -30,7 +30,7 @@ class Turn:
         self._path = f"{self._root}/turn"
         self._place = place
         self._is_dead = is_dead
-        self._stopped = threading.Event()
+        self._stopped = event()
         self._session: FleetSession | None = None
 
     def wait(self, meanwhile: Callable[[], None]) -> bool:

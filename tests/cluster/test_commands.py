@@ -15,6 +15,8 @@ import pytest
 from ops.cli import main
 from stack import Stack
 from stack.settings import Settings
+from stack.testing import MemoryStack
+from tests.cluster.conftest import CATALOGUE, PAGE_VIEW
 
 pytestmark = pytest.mark.cluster
 GOOD = '{"user": "ada", "page": "/", "ms": 1, "load": 1.5}'
@@ -196,3 +198,29 @@ def test_tail_shows_undecodable_records_as_such(ready: Run, stack: Stack) -> Non
         log.write(stack.topic_of("views"), [{"value": b"junk"}])
     assert "BAD" in ready("feeds", "tail", "views", "--until", "latest").out
     assert "bad" in ready("feeds", "tail", "views", "--until", "latest", "--json").lines[0]
+
+
+def test_a_slice_of_a_feed_is_recorded_and_played(ready: Run, tmp_path: Path) -> None:
+    file = tmp_path / "views.jsonl"
+    rows = [
+        {"user": f"user-{n % 3}", "page": f"/{n}", "ms": 1_700_000_000_000 + n, "load": n / 2}
+        for n in range(9)
+    ]
+    ready("feeds", "produce", "views", given="\n".join(map(json.dumps, rows)))
+    done = ready("feeds", "record", "views", "--out", str(file), "--json")
+    assert done.json == {"feed": "views", "file": str(file), "records": 9, "whole": True}
+    assert json.loads(file.read_text().splitlines()[0])["schema_version"] == 1
+    refused = ready("feeds", "record", "views", "--out", str(file))
+    assert refused.code != 0
+    assert "is there already" in refused.err
+    few = ready("feeds", "record", "views", "--limit", "4", "--out", str(file), "--force")
+    assert "recorded 4 records of views" in few.out
+    assert "there are more" in few.out
+    assert ready("feeds", "record", "views", "--out", str(file), "--force", "--from", "oldest").code == 0
+    schemas = tmp_path / "schemas"
+    schemas.mkdir()
+    (schemas / "catalog.toml").write_text(CATALOGUE)
+    (schemas / "view.avsc").write_text(PAGE_VIEW)
+    with MemoryStack(schemas) as stack:
+        assert stack.play(file) == 9
+        assert sorted(stack.values("views"), key=lambda value: int(value["ms"])) == rows

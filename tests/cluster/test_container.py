@@ -51,7 +51,9 @@ def test_counts_and_keeps_its_state(world: JobWorld, fleet: HandFleet) -> None:
     for task, point in points.items():
         # The last record of the log is the marker of the commit.
         assert point.stores["counts"].end == world.changelog_ends()[task.partition] - 1
-        assert all(0 <= point.outputs["tallies"][number] < end for number, end in outputs.items())
+        # The other task may have committed its last records before.
+        assert all(0 <= point.outputs["tallies"][number] <= end for number, end in outputs.items())
+        assert point.outputs["tallies"][task.partition] < outputs[task.partition]
     # A second life begins where the first ended, from the stores on disk.
     clicks += world.click(500, first=3)
     fleet.plan(1)

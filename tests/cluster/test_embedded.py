@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ops.cluster import control, processes
+from ops.cluster import control, kafka_archive, processes
+from ops.cluster.commands import captured
+from ops.cluster.jars import kafka_folder
+from ops.cluster.java import find_java
 from ops.cluster.runner_node import ARCHIVE
 from ops.cluster.temporary import temporary_folder, temporary_stack
 from stack import Latest, Oldest, Settings, Stack
 from stack.errors import ClusterFault
+from stack.runtime.spark_archive import archive_words
 from stack.settings import read_endpoints
 from tests.cluster.conftest import apply
 from tests.clusters import wait_for
@@ -70,8 +74,9 @@ def kill(settings: Settings, *names: str) -> None:
 
 def pids(settings: Settings) -> dict[str, int]:
     found = processes.find(settings.data)
-    # Made once and in the background, when a runner first starts on a machine.
-    return {name: process.pid for name, process in found.items() if name != ARCHIVE}
+    # Made once and in the background, when a broker or a runner first starts on a machine.
+    archives = (ARCHIVE, kafka_archive.NAME)
+    return {name: process.pid for name, process in found.items() if name not in archives}
 
 
 def states(settings: Settings) -> dict[str, str]:
@@ -206,6 +211,19 @@ def test_three_brokers_replicate_and_bear_the_loss_of_one() -> None:
             process.kill()
         wait_for(lambda: states(settings).get(leader) == "ready", leader, 60)
         assert numbers(settings) == list(range(200))
+
+
+def test_an_archive_of_kafkas_classes_is_made_once_and_fits() -> None:
+    java = find_java()
+    file = kafka_archive.kafka_archive(java)
+    kafka_archive.make(file, java, wait=True)
+    made = file.stat().st_mtime_ns
+    kafka_archive.make(file, java, wait=True)
+    assert file.stat().st_mtime_ns == made
+    words = [*archive_words(file), "-Xshare:on", "-cp", f"{kafka_folder()}/*"]
+    # With `on` a JVM refuses to start where an archive does not fit.
+    said = captured([java.command, *words, "kafka.tools.StorageTool", "random-uuid"], 60)
+    assert (said.returncode, len(said.stdout.strip())) == (0, 22), said.stderr
 
 
 def leader_of(settings: Settings, topic: str) -> int:

@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
+from ops.chaos.reading import VerifierFault
 from ops.chaos.verdict import Kind, Report
-from ops.chaos.verifier import Chain, Step, VerifierFault, verify
+from ops.chaos.verifier import Chain, Step, verify
 from stack import Stack
 from tests import planted
 from tests.cluster.job_world import JobWorld

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import click
 import pytest
 
 import stack
+import stack.testing
 from ops.cli.root import root
 from ops.service.app import create_app
+from ops.simulation.points import crash_table
 from stack import settings
 from stack.deploy import settings as job_settings
 from stack.feeds import declare
@@ -33,6 +36,12 @@ _UNWANTED = (
     "maven" + ".org",
     "maven" + ".apache.org",
 )
+
+
+def test_the_crash_table_is_the_list_of_the_simulation() -> None:
+    _, found, rest = _read("ARCHITECTURE.md").partition("<!-- crash table -->\n")
+    assert found
+    assert rest.partition("\n<!-- end of crash table -->")[0] == crash_table()
 
 
 def _read(name: str) -> str:
@@ -105,6 +114,7 @@ def test_every_setting_is_documented() -> None:
         "spark.": [*settings._SPARK, *settings._INNER_TABLES["spark."]],
         "runner.": settings._RUNNER,
         "http.": settings._HTTP,
+        "alarms.": settings._ALARMS,
         "kafka.": [*settings._KAFKA, *settings._INNER_TABLES["kafka."]],
         "zookeeper.": settings._ZOOKEEPER,
     }
@@ -122,7 +132,7 @@ def test_every_key_of_the_catalogue_is_documented() -> None:
 
 def test_every_key_of_job_toml_is_documented() -> None:
     page = _read("docs/jobs.md")
-    keys = [*job_settings._KEYS, *job_settings._STORE_KEYS]
+    keys = [*job_settings._KEYS, *job_settings._STORE_KEYS, *job_settings._INPUT_KEYS]
     assert [key for key in keys if f"| `{key}` |" not in page] == []
 
 
@@ -175,11 +185,48 @@ def _anchors(page: Path) -> set[str]:
 
 def test_public_names_are_what_all_says() -> None:
     modules = {file.stem for file in (PROJECT / "stack").iterdir()}
-    visible = {name for name in vars(stack) if not name.startswith("_")}
-    assert sorted(stack.__all__) == list(stack.__all__)
-    assert visible - modules == set(stack.__all__)
     module = importlib.import_module("stack")
     assert all(getattr(module, name) is not None for name in stack.__all__)
+    visible = {name for name in dir(stack) if not name.startswith("_")}
+    assert sorted(stack.__all__) == list(stack.__all__)
+    assert visible - modules == set(stack.__all__)
+    with pytest.raises(AttributeError, match="module 'stack' has no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+
+
+def test_importing_the_surface_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, stack, stack.errors, stack.settings, ops.cluster.supervisor\n"
+        "print({'pyarrow', 'numpy', 'confluent_kafka', 'fastavro', 'kazoo'} & set(sys.modules))\n"
+        "from stack import Feed, Stack\n"
+        "print('confluent_kafka' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "set()\nTrue\n"
+
+
+def test_the_test_kit_is_documented_and_its_names_are_what_all_says() -> None:
+    page = _read("docs/testing.md")
+    modules = {file.stem for file in (PROJECT / "stack/testing").iterdir()}
+    visible = {name for name in vars(stack.testing) if not name.startswith("_")}
+    assert visible - modules == set(stack.testing.__all__)
+    methods = [name for name in vars(stack.testing.MemoryStack) if not name.startswith("_")]
+    inner = {"close"}
+    assert [name for name in methods if name not in inner and not re.search(rf"`{name}\b", page)] == []
+    for point, meaning in stack.testing.POINTS.items():
+        assert f"| `{point}` | {meaning}" in page
+
+
+def test_the_examples_of_the_test_kit_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PROJECT)
+    blocks = re.findall(r"^```python\n(.*?)^```$", _read("docs/testing.md"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 2
+    for block in blocks:
+        names: dict[str, object] = {}
+        exec(block, names)  # noqa: S102
+        for name, one in names.items():
+            if name.startswith("test_") and callable(one):
+                one()
 
 
 def test_no_file_names_what_must_not_be_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ops.bench.tasks_findings import findings
+from ops.bench.tasks_metrics import MetricsCost
 from ops.bench.tasks_recovery import Memory, Recovery
 from ops.bench.tasks_sibling import Sibling, rate_per_s
 from ops.bench.tasks_takeover import Takeover
@@ -54,6 +55,16 @@ def test_the_worst_kill_and_the_growth_have_limits() -> None:
     killed = Recovery("ours", "exactly-once", 100_000, (1.0, 2.0, 7.0), 0.0)
     grown = Memory("ours", "exactly-once", 5_000_000, 100 << 20, 120 << 20, 0.0)
     assert [one.passes for one in findings([killed, grown])] == [True, False, False]
+
+
+def test_metrics_are_judged_pair_by_pair() -> None:
+    # The machine was twice as slow in the second pair, for both.
+    pairs = [(98.0, 100.0), (48.0, 50.0), (100.0, 99.0)]
+    runs = [MetricsCost("ours", "exactly-once", 9, *pair, *pair, 0.0, True) for pair in pairs]
+    rate, per_cpu_s = findings(runs)
+    assert (round(rate.ratio, 3), rate.passes, per_cpu_s.bar) == (0.98, True, None)
+    dear = [MetricsCost("ours", "exactly-once", 9, 96.0, 100.0, 96.0, 100.0, 0.0, True)]
+    assert [one.passes for one in findings(dear)] == [False, True]
 
 
 def test_each_kill_on_a_cluster_has_its_limit() -> None:

@@ -17,7 +17,7 @@ import pytest
 from changelog.budget import Budget
 from changelog.manifest import StoreIdentity
 from changelog.opening import Opened, open_store
-from changelog.store import RocksStore
+from changelog.port import Store
 from stack.errors import CorruptState, Unavailable
 from stack.model.job import KeyCodec, ValueCodec
 
@@ -151,7 +151,7 @@ def test_a_database_that_forgot_its_files_begins_empty(folder: Path) -> None:
     ids=["get", "get_many", "scan", "scan back"],
 )
 def test_damage_found_by_reading_ends_the_store_and_its_snapshots(
-    folder: Path, read: Callable[[RocksStore], object]
+    folder: Path, read: Callable[[Store], object]
 ) -> None:
     flip(sst(folder), 100)
     found = opened(folder)

@@ -19,6 +19,7 @@ from changelog.budget import Budget
 from changelog.columns import column, order
 from changelog.manifest import StoreIdentity
 from changelog.opening import open_store
+from changelog.port import Store
 from changelog.restore import BulkLoad
 from changelog.store import POSITION_KEY, RocksStore
 from stack.errors import CorruptState
@@ -34,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(folder: Path) -> Iterator[RocksStore]:
+def store(folder: Path) -> Iterator[Store]:
     one = open_store(folder, IDENTITY, Budget(16 << 20, 1), NOW_MS).store
     yield one
     one.close()
@@ -57,9 +58,7 @@ def alive(held: dict[bytes, bytes | None]) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize("at_first", [0, 2_000], ids=["empty", "not empty"])
-def test_the_last_delta_of_a_key_wins(
-    store: RocksStore, folder: Path, at_first: int, files_only: None
-) -> None:
+def test_the_last_delta_of_a_key_wins(store: Store, folder: Path, at_first: int, files_only: None) -> None:
     """Over files of the same load, over what was flushed and over what was not; tombstones, too."""
     model: dict[bytes, bytes | None] = {}
     if at_first:
@@ -87,7 +86,7 @@ def test_the_last_delta_of_a_key_wins(
     again.close()
 
 
-def test_a_small_load_leaves_no_file(store: RocksStore, folder: Path) -> None:
+def test_a_small_load_leaves_no_file(store: Store, folder: Path) -> None:
     load = BulkLoad(store, NOW_MS)
     load.add([b"a", b"b", b"a"], [b"1", b"2", None], 3)
     load.finish(4, NOW_MS)
@@ -96,14 +95,14 @@ def test_a_small_load_leaves_no_file(store: RocksStore, folder: Path) -> None:
     assert not list(folder.glob("*/*.sst"))
 
 
-def test_an_empty_load_moves_the_position(store: RocksStore) -> None:
+def test_an_empty_load_moves_the_position(store: Store) -> None:
     BulkLoad(store, NOW_MS).finish(12, NOW_MS + 1)
     assert (store.position, store.position_time_ms) == (12, NOW_MS + 1)
 
 
 @pytest.mark.parametrize(("begun", "time_ms"), [(None, NOW_MS), (3, NOW_MS - 77)])
 def test_a_store_in_the_middle_of_a_load_is_as_old_as_its_oldest_part(
-    store: RocksStore, begun: int | None, time_ms: int, files_only: None
+    store: Store, begun: int | None, time_ms: int, files_only: None
 ) -> None:
     if begun is not None:
         store.apply({b"x": b"1"}, begun, NOW_MS - 77)
@@ -119,7 +118,7 @@ def test_a_store_in_the_middle_of_a_load_is_as_old_as_its_oldest_part(
     assert (store.position, store.position_time_ms) == (20, NOW_MS + 9)
 
 
-def test_large_values_are_cut_by_their_bytes(store: RocksStore, files_only: None) -> None:
+def test_large_values_are_cut_by_their_bytes(store: Store, files_only: None) -> None:
     load = BulkLoad(store, NOW_MS, chunk_bytes=1 << 20)
     for turn in range(20):
         load.add([b"same"], [bytes(100_000)], turn)
@@ -131,7 +130,7 @@ def test_large_values_are_cut_by_their_bytes(store: RocksStore, files_only: None
     assert sum(1 for _ in store.scan()) == 21
 
 
-def test_work_stops_at_its_time_and_goes_on_later(store: RocksStore) -> None:
+def test_work_stops_at_its_time_and_goes_on_later(store: Store) -> None:
     ticks = iter(range(10_000))
     load = BulkLoad(store, NOW_MS, clock=lambda: float(next(ticks)))
     keys = [b"%06d" % number for number in range(50_000)]
@@ -144,7 +143,7 @@ def test_work_stops_at_its_time_and_goes_on_later(store: RocksStore) -> None:
     assert store.get_many(keys[::1000]) == keys[::1000]
 
 
-def test_a_full_load_can_be_added_to(store: RocksStore, files_only: None) -> None:
+def test_a_full_load_can_be_added_to(store: Store, files_only: None) -> None:
     load = BulkLoad(store, NOW_MS, chunk_entries=10)
     for turn in range(5):
         load.add([b"%d-%d" % (turn, number) for number in range(10)], [b"1"] * 10, turn)
@@ -155,7 +154,7 @@ def test_a_full_load_can_be_added_to(store: RocksStore, files_only: None) -> Non
 @pytest.mark.parametrize("small", [True, False], ids=["batch", "file"])
 @pytest.mark.parametrize(("key", "what"), [(POSITION_KEY, "kept for the store"), (None, "without a key")])
 def test_a_changelog_with_foreign_records_is_refused(
-    store: RocksStore, key: bytes | None, what: str, small: bool, monkeypatch: pytest.MonkeyPatch
+    store: Store, key: bytes | None, what: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restore, "_BATCH_ENTRIES", 10 if small else 0)
     load = BulkLoad(store, NOW_MS)
@@ -167,7 +166,7 @@ def test_a_changelog_with_foreign_records_is_refused(
     assert store.standing() is None
 
 
-def test_a_load_waits_while_files_pile_up(store: RocksStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_waits_while_files_pile_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "_BATCH_ENTRIES", 0)
     crowded = [True] * 3
     monkeypatch.setattr(RocksStore, "is_crowded", lambda _: bool(crowded and crowded.pop()))

@@ -15,8 +15,8 @@ from changelog.budget import Budget
 from changelog.manifest import StoreIdentity
 from changelog.opening import Opened, open_store
 from changelog.plan import CatchUp, FromSnapshot, Rebuild, Reuse
+from changelog.port import Store
 from changelog.restore import begin
-from changelog.store import RocksStore
 from stack.errors import Unavailable
 from stack.model.job import KeyCodec, ValueCodec
 
@@ -34,7 +34,7 @@ def opened(folder: Path) -> Opened:
     return open_store(folder, IDENTITY, BUDGET, NOW_MS)
 
 
-def commit(store: RocksStore, number: int) -> None:
+def commit(store: Store, number: int) -> None:
     """Each commit overwrites one key and adds one, so that content tells the position."""
     store.apply({b"last": b"%d" % number, b"key-%04d" % number: bytes(50)}, number, NOW_MS + number)
 
@@ -43,7 +43,7 @@ def content(number: int) -> dict[bytes, bytes]:
     return {b"last": b"%d" % number} | {b"key-%04d" % one: bytes(50) for one in range(1, number + 1)}
 
 
-def filled(folder: Path) -> RocksStore:
+def filled(folder: Path) -> Store:
     """A store at 9 with snapshots at 4 and 6."""
     store = opened(folder).store
     for number in range(1, 10):
@@ -149,15 +149,15 @@ def crash_at(patch: pytest.MonkeyPatch, step: int) -> list[int]:
     return taken
 
 
-def revert(store: RocksStore) -> None:
+def revert(store: Store) -> None:
     begin(store, FromSnapshot(6, 3, ""))
 
 
-def clear(store: RocksStore) -> None:
+def clear(store: Store) -> None:
     begin(store, Rebuild(0, 9, ""))
 
 
-def snapshot(store: RocksStore) -> None:
+def snapshot(store: Store) -> None:
     store.snapshot()
 
 
@@ -167,7 +167,7 @@ def snapshot(store: RocksStore) -> None:
     ids=["revert", "clear", "snapshot"],
 )
 def test_a_crash_at_any_step_leaves_one_or_the_other(
-    folder: Path, act: Callable[[RocksStore], None], outcomes: set[int | None]
+    folder: Path, act: Callable[[Store], None], outcomes: set[int | None]
 ) -> None:
     filled(folder).close()
     pristine = folder.with_name("pristine")

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from changelog.budget import Budget
 from changelog.manifest import StoreIdentity
 from changelog.opening import open_store
-from changelog.store import POSITION_KEY, RESERVED, RocksStore
+from changelog.port import Store
+from changelog.store import POSITION_KEY, RESERVED
 from stack.errors import BadInput, Unavailable
 from stack.model.job import KeyCodec, ValueCodec
 
@@ -39,13 +40,13 @@ def budget() -> Budget:
 
 
 @pytest.fixture
-def store(folder: Path, budget: Budget) -> Iterator[RocksStore]:
+def store(folder: Path, budget: Budget) -> Iterator[Store]:
     one = open_store(folder, IDENTITY, budget, NOW_MS).store
     yield one
     one.close()
 
 
-def test_reads_what_was_applied(store: RocksStore) -> None:
+def test_reads_what_was_applied(store: Store) -> None:
     assert store.standing() is None
     store.apply({b"a": b"1", b"b": b"2", b"": b"empty key", b"c": b""}, 7, NOW_MS)
     store.apply({b"b": None}, 9, NOW_MS + 1)
@@ -56,7 +57,7 @@ def test_reads_what_was_applied(store: RocksStore) -> None:
     assert (store.position, store.position_time_ms) == (9, NOW_MS + 1)
 
 
-def test_comes_back_where_it_was_closed(store: RocksStore, folder: Path, budget: Budget) -> None:
+def test_comes_back_where_it_was_closed(store: Store, folder: Path, budget: Budget) -> None:
     store.apply({b"a": b"1"}, 7, NOW_MS)
     store.close()
     store.close()
@@ -70,14 +71,14 @@ def test_comes_back_where_it_was_closed(store: RocksStore, folder: Path, budget:
     again.store.close()
 
 
-def test_position_can_move_without_changes(store: RocksStore) -> None:
+def test_position_can_move_without_changes(store: Store) -> None:
     store.apply({}, 7, NOW_MS)
     store.apply({}, 7, NOW_MS + 5)
     assert (store.position, store.position_time_ms) == (7, NOW_MS + 5)
     assert list(store.scan()) == []
 
 
-def test_a_write_cannot_go_back(store: RocksStore) -> None:
+def test_a_write_cannot_go_back(store: Store) -> None:
     store.apply({b"a": b"1"}, 7, NOW_MS)
     with pytest.raises(ValueError, match="at 7"):
         store.apply({b"a": b"0"}, 6, NOW_MS)
@@ -85,7 +86,7 @@ def test_a_write_cannot_go_back(store: RocksStore) -> None:
 
 
 @pytest.mark.parametrize("key", [RESERVED, POSITION_KEY, RESERVED + b"\xff"])
-def test_reserved_keys_are_refused(store: RocksStore, key: bytes) -> None:
+def test_reserved_keys_are_refused(store: Store, key: bytes) -> None:
     for attempt in (
         lambda: store.get(key),
         lambda: store.get_many([b"a", key]),
@@ -108,7 +109,7 @@ KEYS = st.one_of(st.binary(max_size=3), st.sampled_from([b"\xff" * 15, b"\xff" *
     reverse=st.booleans(),
 )
 def test_scans_like_a_sorted_dict(
-    shared: RocksStore,
+    shared: Store,
     writes: list[dict[bytes, bytes | None]],
     flush_after: int,
     span: tuple[bytes | None, bytes | None],
@@ -131,13 +132,13 @@ def test_scans_like_a_sorted_dict(
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocksStore]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     one = open_store(tmp_path_factory.mktemp("shared") / "0", IDENTITY, Budget(4 << 20, 1), NOW_MS).store
     yield one
     one.close()
 
 
-def test_a_scan_sees_the_store_as_of_its_first_step(store: RocksStore) -> None:
+def test_a_scan_sees_the_store_as_of_its_first_step(store: Store) -> None:
     store.apply({b"a": b"1", b"b": b"2"}, 1, NOW_MS)
     steps = store.scan()
     assert next(steps) == (b"a", b"1")
@@ -145,9 +146,7 @@ def test_a_scan_sees_the_store_as_of_its_first_step(store: RocksStore) -> None:
     assert list(steps) == [(b"b", b"2")]
 
 
-def test_an_unfinished_scan_does_not_keep_the_store_open(
-    store: RocksStore, folder: Path, budget: Budget
-) -> None:
+def test_an_unfinished_scan_does_not_keep_the_store_open(store: Store, folder: Path, budget: Budget) -> None:
     store.apply({b"a": b"1", b"b": b"2"}, 1, NOW_MS)
     steps = store.scan()
     next(steps)
@@ -158,7 +157,7 @@ def test_an_unfinished_scan_does_not_keep_the_store_open(
         store.get(b"a")
 
 
-def test_sizes(store: RocksStore) -> None:
+def test_sizes(store: Store) -> None:
     assert store.approximate_keys() == 0
     store.apply({b"%d" % number: bytes(100) for number in range(1000)}, 1, NOW_MS)
     assert 900 < store.approximate_keys() < 1100

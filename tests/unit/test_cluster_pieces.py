@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.cluster import http_node, jars, kafka_node, probes, processes, restart, zookeeper_node
+from ops.cluster import control, http_node, jars, kafka_node, probes, processes, restart, zookeeper_node
 from ops.cluster.files import read_json, write_atomically, write_json
 from ops.cluster.jars import kafka_jars, manifest_fault
 from ops.cluster.java import Java, find_java, parse_version
@@ -32,6 +32,7 @@ from ops.cluster.ports import choose_ports, free_port, is_free
 from ops.cluster.restart import Life, State
 from ops.cluster.service import Service
 from ops.cluster.supervisor import Supervisor
+from stack import Settings
 from stack.errors import ClusterFault, CorruptState
 from tests.clusters import wait_for
 
@@ -289,6 +290,8 @@ def test_all_of_a_stack_lies_in_its_data_folder(tmp_path: Path) -> None:
         ('java version "1.8.0_392"', 8),
         ('java version "1.7"', 7),
         ('java version "11.0.2" 2019-01-15 LTS', 11),
+        ('JAVA_VERSION="17.0.15"', 17),
+        ('JAVA_VERSION="1.8.0_392"', 8),
         ('Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "17.0.1"', 17),
         ("", None),
         ("command not found", None),
@@ -339,6 +342,31 @@ def test_java_is_found_on_the_path_then_in_java_home_then_where_it_is_named(
     assert find_java() == Java(str(at_home), 21)
     named = script(tmp_path / "named", says("24-ea"))
     assert find_java(str(named)) == Java(str(named), 24)
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [
+        ('IMPLEMENTOR="x"\nJAVA_RUNTIME_VERSION="99"\nJAVA_VERSION="21.0.1"\n', 21),
+        ('JAVA_VERSION="who knows"\n', 17),
+        ("", 17),
+        (None, 17),
+    ],
+)
+def test_a_jdk_that_says_its_version_in_a_file_is_not_started(
+    bare: Path, tmp_path: Path, release: str | None, version: int
+) -> None:
+    java = script(tmp_path / "jdk" / "bin" / "java", says("17.0.1"))
+    if release is not None:
+        (tmp_path / "jdk" / "release").write_text(release)
+    (bare / "java").symlink_to(java)
+    assert find_java() == Java(str(bare / "java"), version)
+
+
+def test_a_jdk_that_is_too_old_by_its_file_is_named(bare: Path, tmp_path: Path) -> None:
+    java = script(tmp_path / "jdk" / "bin" / "java", says("17.0.1"))
+    (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="1.8.0_392"\n')
+    assert java_fault(str(java)) == f"{java} is Java 8; Kafka 4 and Spark 4 need 17 or newer"
 
 
 @pytest.mark.usefixtures("bare")
@@ -669,6 +697,13 @@ def test_processes_are_found_by_the_mark_of_their_data_folder(data: Path) -> Non
     }
     assert processes.is_alive(process)
     assert processes.resident_bytes(process) > 0
+
+
+def test_processes_that_share_a_name_are_all_found_and_stopped(data: Path) -> None:
+    twins = [spawn(data, "runner-archive"), spawn(data, "runner-archive")]
+    assert sorted(one.pid for _, one in processes.find_all(data)) == sorted(one.pid for one in twins)
+    assert control.down(Settings(root=data.parent, data=data), lambda _: None)
+    assert not any(processes.is_alive(one) for one in twins)
 
 
 def test_processes_of_other_folders_are_not_found(data: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stack.errors import BadCatalogue, CorruptState, NotFound
 from stack.feeds.catalogue import Catalogue, spec_from_json, spec_to_json, specs_of
 from stack.feeds.declare import Declaration, read_declarations
-from stack.model.feed import Events, FeedSpec, Key, KeyFormat, Kind, Table
+from stack.model.feed import Events, FeedSpec, FreshnessOf, Key, KeyFormat, Kind, Table
 from stack.model.ledger import Changes, Decide, Entries, MemoryLedger
 from tests.unit.test_settings import to_toml
 
@@ -92,6 +92,8 @@ def test_every_key_of_an_event_feed_is_read(read: Read) -> None:
         retention = "7d12h"
         event_time = "ms"
         freshness = "10s"
+        freshness_window = "2m"
+        freshness_of = "records"
         compatibility = "FULL_TRANSITIVE"
         """
     )
@@ -106,6 +108,8 @@ def test_every_key_of_an_event_feed_is_read(read: Read) -> None:
         key=Key("user", KeyFormat.AVRO),
         event_time="ms",
         freshness_ms=10_000,
+        freshness_window_ms=120_000,
+        freshness_of=FreshnessOf.RECORDS,
         compatibility="FULL_TRANSITIVE",
     )
     assert found.schema.tree == VIEW
@@ -210,6 +214,10 @@ def test_an_avro_key_may_be_any_type_that_stands_alone(read: Read, field: str) -
         ("table = false\nhorizon = '1d'", ".horizon: only a table feed has one"),
         ("by = 'job'", ".by: only a derived feed has it"),
         ("inputs = []", ".inputs: only a derived feed has it"),
+        ("freshness_window = '5m'", ".freshness_window: given without freshness"),
+        ("freshness_of = 'records'", ".freshness_of: given without freshness"),
+        ("freshness = '5m'\nfreshness_of = 'job'", ".freshness_of: no job makes a source feed"),
+        ("freshness = '5m'\nfreshness_of = 'luck'", '.freshness_of: must be "job" or "records"'),
     ],
 )
 def test_a_contradiction_is_one_fault_under_its_key(read: Read, lines: str, fault: str) -> None:
@@ -327,7 +335,7 @@ def test_a_catalogue_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 WORDS = [
     *("kind", "for", "owner", "schema", "key", "key_format", "partitions", "retention", "table", "horizon"),
-    *("event_time", "freshness", "by", "inputs", "compatibility"),
+    *("event_time", "freshness", "freshness_window", "freshness_of", "by", "inputs", "compatibility"),
 ]
 TEXTS = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=8)
 LEAVES = (
@@ -387,6 +395,8 @@ SPECS = st.builds(
     key=st.none() | st.builds(Key, WORD, st.sampled_from(KeyFormat)),
     event_time=st.none() | WORD,
     freshness_ms=st.none() | st.integers(1, 1 << 40),
+    freshness_window_ms=st.integers(1, 1 << 40),
+    freshness_of=st.sampled_from(FreshnessOf),
     by=st.none() | WORD,
     inputs=st.lists(WORD, max_size=3).map(tuple),
     compatibility=st.none() | st.just("FULL"),
@@ -418,7 +428,7 @@ def test_a_feed_is_stored_as_one_line_of_json_that_stays_the_same() -> None:
     assert spec_to_json(spec("é", key=Key("user"))) == (
         '{"name":"é","version":1,"kind":"source","for":"x","owner":"web","schema":"view.avsc","partitions":1,'
         '"events":{"retention_ms":1000},"key":{"field":"user","format":"utf8"},"event_time":null,'
-        '"freshness_ms":null,"by":null,"inputs":[],"compatibility":null}'
+        '"freshness_ms":null,"freshness_window_ms":300000,"freshness_of":"job","by":null,"inputs":[],"compatibility":null}'
     )
 
 
@@ -451,6 +461,7 @@ STORED: dict[str, Any] = json.loads(spec_to_json(spec("views")))
         json.dumps({**STORED, "key": {"field": "user"}}),
         json.dumps({**STORED, "key": {"field": "user", "format": "xml"}}),
         json.dumps({**STORED, "freshness_ms": "soon"}),
+        json.dumps({**STORED, "freshness_of": "luck"}),
         json.dumps({**STORED, "inputs": 5}),
     ],
 )

@@ -51,6 +51,18 @@ def test_all_is_packed_but_settings_caches_and_hidden_files(folder: Path) -> Non
     ]
 
 
+def test_what_tests_a_job_is_no_part_of_it(folder: Path) -> None:
+    before = pack(read_files(folder))
+    for name in ("invariant.py", "conftest.py", "test_job.py", "parts/test_one.py", "tests/a/views.jsonl"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    assert pack(read_files(folder)) == before
+    for name in ("parts/invariant.py", "test_data/ages.csv"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("part of the code\n")
+        assert name in read_files(folder)
+
+
 def test_the_same_files_are_the_same_bytes_whenever_they_were_written(folder: Path) -> None:
     first = pack(read_files(folder))
     for file in folder.rglob("*.py"):

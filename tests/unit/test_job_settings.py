@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stack.deploy.settings import JobFile, read_job_file, stores_of
+from stack.deploy.settings import JobFile, input_faults, read_job_file, stores_of
 from stack.errors import BadConfig
-from stack.model.job import Guarantee, JobSettings, KeyCodec, StoreSpec, ValueCodec
+from stack.model.job import Guarantee, JobSettings, KeyCodec, OnError, StoreSpec, ValueCodec
 
 SCHEMA = '{"type": "record", "name": "Count", "fields": [{"name": "n", "type": "long"}]}'
 
@@ -45,6 +45,11 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         cache = "100MB"
         record_limit = "5s"
         deploy_limit = "2m"
+        on_error = "dead-letter"
+        retries = 4
+        retry_backoff = "50ms"
+        [inputs.clicks]
+        on_error = "skip"
         [stores.counts]
         key = "int"
         value = "avro"
@@ -54,7 +59,19 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         """,
     )
     assert found.settings == JobSettings(
-        3, Guarantee.AT_LEAST_ONCE, 5, 1000, 129_600_000, 1 << 30, 100 << 20, 5_000, 120_000
+        3,
+        Guarantee.AT_LEAST_ONCE,
+        5,
+        1000,
+        129_600_000,
+        1 << 30,
+        100 << 20,
+        5_000,
+        120_000,
+        OnError.DEAD_LETTER,
+        4,
+        50,
+        {"clicks": OnError.SKIP},
     )
     compact = json.dumps(json.loads(SCHEMA), separators=(",", ":"))
     assert found.stores == {
@@ -71,6 +88,13 @@ def test_a_small_memory_brings_a_small_cache(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("container = 2", "container: unknown key; did you mean containers?"),
+        ('on_error = "ignore"', "on_error: must be 'stop' or 'dead-letter' or 'skip', got 'ignore'"),
+        ("retries = -1", "retries: must be a whole number from 0 to 1,000, got -1"),
+        ('retry_backoff = "1m"', "retry_backoff: must be from 1ms to 15s"),
+        ('inputs = "clicks"', "inputs: must be a table, written [inputs]"),
+        ('inputs.clicks = "skip"', "inputs.clicks: must be a table, written [inputs.clicks]"),
+        ("[inputs.clicks]", "inputs.clicks: says nothing"),
+        ("[inputs.clicks]\nretries = 3", "inputs.clicks.retries: unknown key; known here: on_error"),
         ("zzz = 2", "zzz: unknown key; known here: cache,"),
         ("containers = 0", "containers: must be a whole number from 1 to 1,000, got 0"),
         ("containers = true", "containers: must be a whole number"),
@@ -134,3 +158,9 @@ def test_stores_of_the_code_get_defaults_and_unnamed_ones_are_faults() -> None:
     (fault,) = faults
     assert "stores.cuonts: no task of the code names this store; did you mean counts?" in fault
     assert "name it: @job.task" in stores_of(file, ())[1][0]
+
+
+def test_inputs_that_the_code_does_not_read(tmp_path: Path) -> None:
+    file = read(tmp_path, '[inputs.cliks]\non_error = "skip"\n[inputs.views]\non_error = "skip"')
+    (fault,) = input_faults(file, ["clicks", "views"])
+    assert fault == "job.toml, inputs.cliks: the code does not read this feed; did you mean clicks?"

@@ -276,6 +276,8 @@ def test_a_good_name_has_no_fault(name: str) -> None:
         ),
         ("views.dead", "end in .dead"),
         ("views.changelog", "end in .changelog"),
+        ("a.b.redrive", "end in .redrive"),
+        ("a.b.redriven", "end in .redriven"),
         ("views.v2", "versions of a feed"),
         ("a.v1.v22", "versions of a feed"),
     ],

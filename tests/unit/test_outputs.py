@@ -177,3 +177,26 @@ def test_only_own_feeds() -> None:
     assert outputs.find(Feed("out")) is outputs.find("out")
     with pytest.raises(BadConfig, match="emits to Feed\\('other'\\), which the catalogue does not give it"):
         outputs.find(Feed("other"))
+
+
+def test_what_was_emitted_since_a_mark_can_be_taken_back() -> None:
+    one = output()
+
+    def record(name: str, time_ms: int | None = None) -> None:
+        one.add(0, {"user": name, "n": 1, "x": 0.0}, None, time_ms)
+
+    record("a")
+    one.encode()
+    one.mark()
+    record("b")
+    one.add_batch(pa.record_batch({"user": ["c"], "n": [1], "x": [0.0]}), None)
+    record("d", 1_700_000_000_000)
+    record("e")
+    one.undo()
+    assert len(one) == 1
+    record("f")
+    one.encode()
+    one.mark()
+    record("g")
+    one.undo()
+    assert [record[0] for record in sent(one)] == [b"a", b"f"]

@@ -106,6 +106,31 @@ class OverlayMachine(RuleBasedStateMachine):
             (key, value) for key, value in self.now.items() if key.startswith(prefix)
         )
 
+    @rule(
+        keys=st.lists(KEYS, max_size=4),
+        gone=st.lists(KEYS, max_size=2),
+        value=st.integers(0, 9),
+        how=st.sampled_from(("keep", "undo", "undo what was interrupted")),
+    )
+    def try_out(self, keys: list[str], gone: list[str], value: int, how: str) -> None:
+        """A stretch behind a mark."""
+        before = dict(self.now)
+        self.store.mark()
+        for key in keys:
+            self.put(key, value)
+        for key in gone:
+            self.delete(key)
+        self.read([*keys, *gone, *before])
+        self.scan(None, None, False)
+        if how == "keep":
+            self.store.keep()
+            return
+        if keys and "interrupted" in how:
+            # Written to the cache, and stopped before it was noted.
+            self.store._hot[keys[0]] = 77
+        self.store.undo(interrupted="interrupted" in how)
+        self.now = before
+
     @rule()
     def begin_commit(self) -> None:
         """In one portion or in several."""

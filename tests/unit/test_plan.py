@@ -166,6 +166,7 @@ FOREVER = replace(EVENTS, storage=Events(None))
         ),
         (EVENTS, replace(EVENTS, freshness_ms=10_000), "freshness none becomes 10s", {}),
         (replace(EVENTS, freshness_ms=1), EVENTS, "freshness 1ms becomes none", {}),
+        (EVENTS, replace(EVENTS, freshness_window_ms=60_000), "freshness_window 5m becomes 1m", {}),
         (EVENTS, replace(EVENTS, owner="shop"), "owner web becomes shop", {}),
         (EVENTS, replace(EVENTS, purpose="other"), "for page views becomes other", {}),
         (EVENTS, replace(EVENTS, kind=Kind.DERIVED), "kind source becomes derived", {}),

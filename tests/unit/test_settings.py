@@ -105,6 +105,18 @@ def test_every_key_of_an_embedded_stack_is_read() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "webhook"),
+    [
+        ('"https://hooks.example/a/b?c=d"', "https://hooks.example/a/b?c=d"),
+        ('{ env = "HOOK" }', Secret("alarms.webhook", "env", "HOOK")),
+        ('{ file = "keys/hook" }', Secret("alarms.webhook", "file", str(FILE.parent / "keys/hook"))),
+    ],
+)
+def test_the_address_of_a_webhook_may_be_a_secret(text: str, webhook: str | Secret) -> None:
+    assert parse(f"[alarms]\nwebhook = {text}").alarms_webhook == webhook
+
+
 def test_every_key_of_an_outside_stack_is_read() -> None:
     found = parse(
         """
@@ -251,6 +263,11 @@ def test_an_unknown_key_is_told_what_was_meant(text: str, fault: str) -> None:
         ("[spark.conf]\n'executor.memory' = '1g'", "spark.conf.executor.memory"),
         ("[spark.conf]\n'spark.a' = [1]", "spark.conf.spark.a"),
         ("[http]\nurl = 'http://host'", "http.url"),
+        ("[alarms]\nwebhook = 'ftp://host/hook'", "alarms.webhook"),
+        ("[alarms]\nwebhook = 'https://'", "alarms.webhook"),
+        ("[alarms]\nwebhook = { var = 'HOOK' }", "alarms.webhook"),
+        ("[alarms]\nwebhook = { env = 5 }", "alarms.webhook"),
+        ("[alarms]\nhook = 'https://host'", "alarms.hook"),
         ("[http]\nurl = 'ftp://host:1'", "http.url"),
         ("[http]\nurl = 'http://host:70000'", "http.url"),
         ("[http]\nport = 1\nurl = 'http://host:1'", "http.url"),

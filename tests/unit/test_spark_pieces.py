@@ -29,7 +29,7 @@ from stack.runtime.host import (
     kill_container,
     this_place,
 )
-from stack.runtime.spark_archive import archive_file, archive_words
+from stack.runtime.spark_archive import archive_file, archive_words, draft_of, making, without_archive
 from stack.runtime.spark_conf import SparkPlace, spark_conf
 from stack.runtime.spark_endings import ending_of
 from stack.runtime.spark_jvm import jvm_command, spark_home
@@ -109,8 +109,26 @@ def test_an_archive_belongs_to_one_java_and_is_used_when_it_is_there(tmp_path: P
     assert archive_words(first) == ()
     first.write_text("")
     assert archive_words(first)[0] == f"-XX:SharedArchiveFile={first}"
+    assert without_archive(["-Xmx1g", *archive_words(first), "Main"]) == ["-Xmx1g", "Main"]
     os.utime(java, (1, 1))
     assert archive_file(tmp_path, str(java)) != first
+
+
+def test_an_archive_is_made_by_one_at_a_time_and_never_kept_by_halves(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsa"
+    draft_of(file).write_text("half")
+    with making(file) as folder:
+        assert folder is not None
+        with making(file) as other:
+            assert other is None
+        assert not draft_of(file).exists()
+    assert not file.exists()
+    assert not folder.exists()
+    with making(file) as folder:
+        draft_of(file).write_text("whole")
+    assert file.read_text() == "whole"
+    with making(file, wait=True) as folder:
+        assert folder is None
 
 
 def test_a_runner_of_this_machine_is_known_to_be_dead_or_alive() -> None:
@@ -154,11 +172,22 @@ def test_a_status_survives_json() -> None:
     assert status_from_json(status_to_json(status)) == status
 
 
-def test_the_daemon_has_one_thread_when_it_forks() -> None:
-    code = (
-        "from stack.runtime.daemon import preload; preload();"
-        "import sys, psutil; print(psutil.Process().num_threads(), 'pandas' in sys.modules)"
-    )
+def test_the_daemon_has_one_thread_when_it_forks_and_loads_pandas_later() -> None:
+    code = """
+import sys, time, psutil
+from stack.runtime.daemon import preload, preload_late
+
+def told():
+    return psutil.Process().num_threads(), "pandas" in sys.modules
+
+preload()
+early = told()
+preload_late(after_s=1)
+deadline = time.monotonic() + 60
+while "pandas" not in sys.modules and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(*early, *told())
+"""
     conf = spark_conf("local[2]", "x", "id", PLACE)
     environment = {
         key.removeprefix("spark.executorEnv."): value
@@ -169,4 +198,4 @@ def test_the_daemon_has_one_thread_when_it_forks() -> None:
     answer = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, check=True
     )
-    assert answer.stdout == "1 True\n"
+    assert answer.stdout == "1 False 1 True\n"

@@ -1,0 +1,185 @@
+"""The jobs that are simulated: two that count, the second what the first has written.
+
+Everything that is the same in all runs is made once: schemas, codecs, handlers. What they shall compute is
+told a second time, in plain Python, for the checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from stack import Feed, Job
+from stack.connection import Stack
+from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
+from stack.feeds.avro.schema import AvroSchema, parse_avro
+from stack.kafka.admin import Topic
+from stack.model.coding import StoreCodec
+from stack.model.feed import Events, FeedSpec, Key, Kind
+from stack.model.job import (
+    CodePlace,
+    InputSpec,
+    JobSettings,
+    JobSpec,
+    KeyCodec,
+    StoreSpec,
+    ValueCodec,
+    changelog_name,
+)
+from stack.runtime.launch import Launch
+from stack.runtime.outputs import Output, Outputs
+from stack.runtime.parts import InputPart, Parts, StorePart
+from stack.runtime.portions import InputDecoder
+from stack.settings import Settings
+from stack.tasks.codecs import key_coding, value_coding
+
+STACK = "sim"
+PARTITIONS = 2
+STORE = "counts"
+SETTINGS = Settings(root=Path("/simulation"), name=STACK, data=Path("/simulation/data"))
+_RECORD = '{{"type":"record","name":"{}","fields":[{{"name":"user","type":"string"}},{}]}}'
+_VIEW = parse_avro(_RECORD.format("View", '{"name":"n","type":"long"}'))
+_COUNT = parse_avro(_RECORD.format("Count", '{"name":"count","type":"long"}'))
+_SCHEMAS = {1: _VIEW, 2: _COUNT}
+_IDS = {"views": 1, "counts": 2, "totals": 2}
+
+count_views = Job("count")
+count_counts = Job("recount")
+
+
+@count_views.task(Feed("views"), store=STORE)
+def count(view: Any, ctx: Any) -> None:
+    """One more view of a user; one with a negative number lets the user be forgotten."""
+    user, number = view["user"], 0
+    if view["n"] < 0:
+        ctx.state.pop(user, None)
+    else:
+        number = ctx.state[user] = ctx.state.get(user, 0) + 1
+    ctx.emit("counts", {"user": user, "count": number})
+
+
+@count_counts.task(Feed("counts"), store=STORE)
+def recount(one: Any, ctx: Any) -> None:
+    """One more count of a user."""
+    number = ctx.state[one["user"]] = ctx.state.get(one["user"], 0) + 1
+    ctx.emit("totals", {"user": one["user"], "count": number})
+
+
+def _after_view(state: dict[str, int], view: dict[str, Any]) -> int:
+    if view["n"] < 0:
+        state.pop(view["user"], None)
+        return 0
+    state[view["user"]] = state.get(view["user"], 0) + 1
+    return state[view["user"]]
+
+
+def _after_count(state: dict[str, int], one: dict[str, Any]) -> int:
+    state[one["user"]] = state.get(one["user"], 0) + 1
+    return state[one["user"]]
+
+
+class _Schemas:
+    """The registry of the simulation."""
+
+    @staticmethod
+    def schema_by_id(schema_id: int) -> AvroSchema:
+        return _SCHEMAS[schema_id]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One job: what runs, and what it must compute."""
+
+    job: Job
+    source: str
+    target: str
+    after: Callable[[dict[str, int], dict[str, Any]], int]
+    # Outputs of containers that are gone, for the next ones: they are dear to make.
+    spare: list[Outputs] = field(default_factory=list, compare=False)
+
+    @property
+    def name(self) -> str:
+        return self.job.name
+
+    @property
+    def changelog(self) -> str:
+        return changelog_name(STACK, self.job.name, STORE)
+
+    def spec(self, version: str, settings: JobSettings) -> JobSpec:
+        store = StoreSpec(STORE, KeyCodec.STR, ValueCodec.INT)
+        code = CodePlace(version, 0, 0, 1)
+        inputs = (InputSpec(self.source),)
+        return JobSpec(self.name, version, inputs, (self.target,), (store,), settings, PARTITIONS, code)
+
+
+COUNT = Simulated(count_views, "views", "counts", _after_view)
+RECOUNT = Simulated(count_counts, "counts", "totals", _after_count)
+
+
+@cache
+def _feed(name: str) -> FeedSpec:
+    return FeedSpec(name, Kind.DERIVED, "", "", "", PARTITIONS, Events(None), Key("user"))
+
+
+@cache
+def _input_decoder(name: str) -> InputDecoder:
+    return InputDecoder(_feed(name), _Schemas(), _SCHEMAS[_IDS[name]])
+
+
+@cache
+def encoder_of(feed: str) -> Callable[[Any], bytes]:
+    """How values of a feed become bytes."""
+    return RecordEncoder(_SCHEMAS[_IDS[feed]], _IDS[feed]).encode
+
+
+@cache
+def decoder_of(feed: str) -> Callable[[bytes], Any]:
+    """How bytes become values of a feed."""
+    return RecordDecoder(_Schemas(), _SCHEMAS[_IDS[feed]]).decode
+
+
+@cache
+def store_codec() -> StoreCodec:
+    spec = StoreSpec(STORE, KeyCodec.STR, ValueCodec.INT)
+    return StoreCodec(key_coding(spec), value_coding(spec))
+
+
+def _outputs(simulated: Simulated) -> Outputs:
+    if simulated.spare:
+        outputs = simulated.spare.pop()
+        outputs.drop()
+        return outputs
+    target = simulated.target
+    output = Output(_feed(target), target, _SCHEMAS[_IDS[target]], _IDS[target])
+    return Outputs(simulated.name, {target: output})
+
+
+def parts_of(simulated: Simulated, launch: Launch, stack: Stack, open_store: Any) -> Parts:
+    """What `gather` would look up, without the catalogue and the registry, which no fault concerns here."""
+    source, target, changelog = simulated.source, simulated.target, simulated.changelog
+    topics: dict[str, Topic] = stack.admin.describe([source, target, changelog])
+    (handler,) = simulated.job.handlers
+    spec = launch.spec
+    return Parts(
+        launch,
+        stack,
+        simulated.job,
+        {
+            source: InputPart(
+                spec.inputs[0],
+                topics[source],
+                _feed(source),
+                _input_decoder(source),
+                handler,
+                spec.settings.errors_of(source),
+            )
+        },
+        {STORE: StorePart(spec.stores[0], store_codec(), topics[changelog])},
+        _outputs(simulated),
+        {target: [(target, number) for number in range(PARTITIONS)]},
+        open_store,
+        1000,
+    )

@@ -1,0 +1,359 @@
+"""Simulated processes and threads: time is a number, and who goes on next is decided by when it may.
+
+Every thread is a greenlet. It runs until it waits or asks somebody something; then the one whose time comes
+first goes on. Each request takes a time that is drawn at random, and hence so is the order in which things
+happen. The same seed draws the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from greenlet import getcurrent, greenlet
+
+# The first moment of every run, as the time of day.
+START_MS = 1_700_000_000_000
+_FOREVER_S = 1e9
+# Nobody is late by more than this.
+_LATEST_S = 2.0
+
+
+class Killed(BaseException):
+    """Raised into what is left of a thread when its run is over. Nobody on the way is to catch it."""
+
+
+class Broken(BaseException):
+    """Something that must always hold does not. Nobody on the way is to catch it either."""
+
+
+class Stuck(Exception):
+    """Nothing will ever happen again, or too much has."""
+
+
+class Process:
+    """A process: its threads never go on once it was killed, and not while it stands still."""
+
+    def __init__(self, name: str, kind: str, host: str = "") -> None:
+        self.name = name
+        self.host = host
+        self.alive = True
+        # What was to go on while it stands still; None if it does not.
+        self.held: list[tuple[float, int, Thread, int]] | None = None
+        self.awake_since = 0.0
+        self.began = 0.0
+        # How much later than it should a wait comes to its end here: machines have other things to do.
+        self.slowness = 1.0
+        # How long it takes to notice that what it waits for has come.
+        self.wakes_after_s = 0.0
+        # How long it sleeps at least when it has nothing to read.
+        self.kind = kind
+        self.idle_s = 0.0
+        # Called when it is killed.
+        self.on_kill: list[Callable[[], None]] = []
+
+    def stretched(self, seconds: float) -> float:
+        """How long a wait takes here."""
+        return max(seconds, min(seconds * self.slowness, _LATEST_S))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Thread(greenlet):
+    """One thread of a process; also what `stack.machine.start` returns."""
+
+    def __init__(self, kernel: Kernel, process: Process, work: Callable[[], object], name: str) -> None:
+        super().__init__(self._run_all, kernel.hub)
+        self.process = process
+        self.name = name
+        # Counts its waits: what was to wake it from an earlier one is void.
+        self.waits = 0
+        self._kernel = kernel
+        self._work = work
+        self.over: Event | None = None
+        self.is_over = False
+
+    def _run_all(self) -> None:
+        try:
+            self._work()
+        except Killed:
+            return
+        finally:
+            self.is_over = True
+        if self.over is not None:
+            self.over.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        if not self.is_over:
+            if self.over is None:
+                self.over = Event(self._kernel)
+            self.over.wait(timeout)
+
+    def is_alive(self) -> bool:
+        return not self.is_over
+
+
+class Event:
+    """As `threading.Event`."""
+
+    __slots__ = ("_is_set", "_kernel", "_waiting")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._is_set = False
+        self._waiting: list[tuple[Thread, int]] = []
+
+    def set(self) -> None:
+        self._is_set = True
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for thread, waits in waiting:
+                self._kernel.wake(thread, waits)
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        kernel = self._kernel
+        thread = kernel.current()
+        if not self._is_set:
+            self._waiting.append((thread, thread.waits + 1))
+            kernel.wait(_FOREVER_S if timeout is None else thread.process.stretched(timeout))
+        return self._is_set
+
+
+class Lock:
+    """A lock that its holder may take again."""
+
+    __slots__ = ("_count", "_free", "_holder", "_kernel")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._free = Event(kernel)
+        self._holder: Any = None
+        self._count = 0
+
+    def __enter__(self) -> Lock:
+        me = getcurrent()
+        while self._holder is not None and self._holder is not me:
+            self._free.clear()
+            self._free.wait()
+        self._holder = me
+        self._count += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self._holder = None
+            self._free.set()
+
+
+class Outcome:
+    """What becomes of work that was handed to a pool."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._over = Event(kernel)
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def carry_out(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        try:
+            self._value = work(*arguments)
+        except (Killed, Broken):
+            raise
+        except BaseException as error:
+            self._error = error
+        self._over.set()
+
+    def done(self) -> bool:
+        return self._over.is_set()
+
+    def wait(self, timeout: float | None = None) -> None:
+        self._over.wait(timeout)
+
+    def result(self) -> Any:
+        while not self._over.is_set():
+            self._over.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class Pool:
+    """One thread that does one thing after the other."""
+
+    def __init__(self, kernel: Kernel, name: str) -> None:
+        self._kernel = kernel
+        self._name = name
+        self._lock = Lock(kernel)
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any) -> Outcome:
+        outcome = Outcome(self._kernel)
+
+        def run() -> None:
+            with self._lock:
+                outcome.carry_out(work, arguments)
+
+        self._kernel.start(run, self._name)
+        return outcome
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Nothing to let go of."""
+
+
+class Kernel:
+    """Runs threads in the order of their time, until somebody says that it is enough."""
+
+    def __init__(self, chance: Random, limit_s: float, most_steps: int) -> None:
+        self.chance = chance
+        self.now = 0.0
+        self.steps = 0
+        self.hub = getcurrent()
+        self._limit_s = limit_s
+        self._most_steps = most_steps
+        self._agenda: list[tuple[float, int, Thread, int]] = []
+        self._number = 0
+        self._threads: list[Thread] = []
+        # Set by whoever knows that the run has reached its end.
+        self.finished = False
+        self._is_over = False
+
+    # What runs
+
+    def start(
+        self, work: Callable[[], object], name: str, process: Process | None = None, after_s: float = 0.0
+    ) -> Thread:
+        """Start a thread, of the process that asks for it unless another is named."""
+        if process is None:
+            process = self.current().process
+        thread = Thread(self, process, work, name)
+        self._threads.append(thread)
+        self._number += 1
+        heappush(self._agenda, (self.now + after_s, self._number, thread, 0))
+        return thread
+
+    def current(self) -> Thread:
+        thread = getcurrent()
+        if self._is_over or not isinstance(thread, Thread):
+            raise Killed
+        return thread
+
+    def run(self) -> None:
+        """Go on until `finished` is set; Stuck if that never comes."""
+        while not self._is_over:
+            thread = self._next()
+            if thread is None:
+                return
+            thread.switch()
+
+    def _next(self) -> Thread | None:
+        """Whose turn it is; None if the run is over."""
+        agenda = self._agenda
+        while True:
+            if not agenda:
+                raise Stuck("nothing happens any more")
+            entry = heappop(agenda)
+            thread = entry[2]
+            if thread.waits != entry[3] or thread.is_over:
+                continue
+            process = thread.process
+            if not process.alive:
+                continue
+            if process.held is not None:
+                process.held.append(entry)
+                continue
+            self.steps += 1
+            if entry[0] > self.now:
+                self.now = entry[0]
+                if self.finished:
+                    return None
+                if self.now > self._limit_s or self.steps > self._most_steps:
+                    raise Stuck(f"no end after {self.now:.0f} s and {self.steps} steps")
+            return thread
+
+    # What threads do
+
+    def wait(self, seconds: float) -> None:
+        """The current thread waits for so long, or until it is woken."""
+        thread = getcurrent()
+        if self._is_over or thread.__class__ is not Thread:
+            raise Killed
+        thread.waits += 1
+        self._number += 1
+        agenda, at = self._agenda, self.now + seconds
+        process = thread.process
+        if (
+            (not agenda or at < agenda[0][0])
+            and process.alive
+            and process.held is None
+            and not self.finished
+            and at < self._limit_s
+        ):
+            # Nobody else comes first.
+            self.now = at
+            self.steps += 1
+            return
+        heappush(agenda, (at, self._number, thread, thread.waits))
+        following = self._next()
+        if following is None:
+            self._is_over = True
+            self.hub.switch()
+        elif following is not thread:
+            following.switch()
+        if self._is_over:
+            raise Killed
+
+    def hold(self, process: Process) -> None:
+        """Let a process stand still."""
+        if process.held is None:
+            process.held = []
+
+    def let_go_on(self, process: Process, within_s: float) -> None:
+        """It stands still no longer; its threads go on one after the other, each when it gets a core."""
+        held, process.held = process.held, None
+        for _, _, thread, waits in held or ():
+            self._number += 1
+            at = self.now + self.chance.random() * within_s
+            heappush(self._agenda, (at, self._number, thread, waits))
+
+    def wake(self, thread: Thread, waits: int) -> None:
+        """Let a thread that waits go on now."""
+        if thread.waits == waits:
+            thread.waits += 1
+            self._number += 1
+            at = self.now + thread.process.wakes_after_s
+            heappush(self._agenda, (at, self._number, thread, thread.waits))
+
+    def sleep(self, seconds: float) -> None:
+        self.wait(self.current().process.stretched(seconds))
+
+    def leave(self) -> None:
+        """The current thread was killed: it never goes on."""
+        self.wait(_FOREVER_S)
+
+    def kill(self, process: Process) -> None:
+        """As `kill -9`: none of its threads ever does anything again."""
+        if process.alive:
+            process.alive = False
+            for call in process.on_kill:
+                call()
+
+    def leap(self, seconds: float) -> None:
+        """Everybody sleeps: much time passes, in which nothing happens."""
+        self.now += seconds
+
+    def close(self) -> None:
+        """Take down what is left of all threads."""
+        self._is_over = True
+        for thread in self._threads:
+            if thread:
+                thread.throw(Killed)
+        self._threads.clear()
+        self._agenda.clear()

@@ -1,0 +1,1 @@
+"""A ZooKeeper in memory with the face of kazoo: sessions, ephemerals, versions, watches, delays."""
