@@ -206,6 +206,10 @@ class KafkaAdmin:
         futures = self._client.incremental_alter_configs([resource], request_timeout=self._timeout_s)
         for future in futures.values():
             self._result(future, f"changing the settings of {name}")
+        # The broker that answers questions may hear of it a moment later than the one that took it.
+        deadline = self._clock() + _NEWS_S
+        while self._clock() < deadline and not settings.items() <= self.settings([name])[name].items():
+            self._sleep(0.02)
 
     def grow(self, name: str, partitions: int) -> None:
         """Give a topic more partitions."""
