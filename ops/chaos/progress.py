@@ -10,9 +10,10 @@ from ops.chaos.candidate import Member
 from ops.chaos.stage import Stage, patiently
 from stack.errors import ClusterFault, FeedstackError
 from stack.kafka.reader import LogReader
-from stack.model.checkpoint import checkpoint_from_bytes
+from stack.model.checkpoint import is_checkpoint_key
 from stack.model.plan import TaskId, tasks_of
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
+from stack.offsets.codec import CheckpointDecoder
 
 _READ_S = 0.05
 # While ZooKeeper is away nobody answers for seconds: not asked where a job recovers quickly.
@@ -31,6 +32,7 @@ class Progress:
         self._derived = frozenset(name for one in jobs for name in one.outputs)
         self._limit_s = limit_s
         self._read: dict[tuple[str, TaskId], Ends] = {}
+        self._decode = CheckpointDecoder(stage.stack.registry)
         settings = {"fetch.wait.max.ms": 50, "reconnect.backoff.max.ms": 500}
         topic = checkpoints_topic(stage.settings.name)
         self._reader = LogReader(stage.stack.access, topic, settings)
@@ -72,9 +74,10 @@ class Progress:
     def _follow(self) -> None:
         # The broker may be away, as it should be.
         with contextlib.suppress(FeedstackError):
-            for value in self._reader.read(timeout_s=_READ_S).values:
-                if value is not None:
-                    point = checkpoint_from_bytes(value)
+            batch = self._reader.read(timeout_s=_READ_S)
+            for key, value in zip(batch.keys, batch.values, strict=True):
+                if value is not None and is_checkpoint_key(key):
+                    point = self._decode(value)
                     inputs = {feed: one.offsets for feed, one in point.inputs.items()}
                     self._read[point.job, point.task] = inputs
 

@@ -64,14 +64,15 @@ class Reading:
         self, jobs: Iterable[str], take: Callable[[str, int, dict[str, Any]], T]
     ) -> dict[tuple[str, int], list[T]]:
         """What `take` makes of the checkpoints of some jobs, by job and number of the task, in order."""
-        wanted = set(jobs)
+        wanted, schemas = set(jobs), self.schemas()
         found: dict[tuple[str, int], list[T]] = {}
 
         def each(message: Message) -> None:
             job, _, task = message.key().decode().partition("/")
-            if job in wanted and message.value():
+            # Other records of a job, such as what is said of its checkpoints, begin with a sign.
+            if job in wanted and message.value() and task[:1].isalnum():
                 number = int(task.rpartition("-")[2])
-                taken = take(job, number, json.loads(message.value()))
+                taken = take(job, number, decode(message.value(), schemas))
                 found.setdefault((job, number), []).append(taken)
 
         self.read(f"_{self._stack}.checkpoints", each)

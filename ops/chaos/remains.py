@@ -236,10 +236,10 @@ def _taken(_job: str, _task: int, tree: dict[str, Any]) -> _Taken:
     return _Taken(
         tree["number"],
         {
-            feed: {int(number): offset for number, offset in one["offsets"].items()}
-            for feed, one in tree["inputs"].items()
+            one["feed"]: {place["partition"]: place["offset"] for place in one["offsets"]}
+            for one in tree["inputs"]
         },
-        {name: one["end"] for name, one in tree["stores"].items()},
+        {one["store"]: one["end"] for one in tree["stores"]},
     )
 
 

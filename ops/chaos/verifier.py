@@ -190,7 +190,9 @@ class _Chained:
         steps = {step.job: step for step in self._chain.steps}
 
         def take(job: str, number: int, tree: dict[str, Any]) -> Point:
-            offset = tree["inputs"][steps[job].source]["offsets"][str(number)]
-            return Point(tree["number"], offset, tree["stores"][steps[job].store]["end"])
+            inputs = {one["feed"]: one["offsets"] for one in tree["inputs"]}
+            ends = {one["store"]: one["end"] for one in tree["stores"]}
+            (place,) = (one for one in inputs[steps[job].source] if one["partition"] == number)
+            return Point(tree["number"], place["offset"], ends[steps[job].store])
 
         return self._reading.checkpoints(steps, take)

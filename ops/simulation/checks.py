@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ops.simulation.jobs import PARTITIONS, STACK, Simulated, decoder_of, store_codec
+from ops.simulation.jobs import PARTITIONS, STACK, Simulated, decode_checkpoint, decoder_of, store_codec
 from ops.simulation.kernel import Broken
 from stack.kafka.memory.log import PartitionLog
-from stack.model.checkpoint import Checkpoint, checkpoint_from_bytes
+from stack.model.checkpoint import Checkpoint
 from stack.model.job import transactional_id
 from stack.model.place import Place
 from stack.model.plan import TaskId
@@ -169,7 +169,7 @@ class Checks:
             points.follow()
             for _, key, value in points.records[self._seen[job] :]:
                 if key is not None and value is not None and key.startswith(f"{job}/".encode()):
-                    point = checkpoint_from_bytes(value)
+                    point = decode_checkpoint(value)
                     self._tasks[job, point.task.partition].take(point)
             self._seen[job] = len(points.records)
         for (job, _), task in self._tasks.items():

@@ -29,6 +29,8 @@ from stack.model.job import (
     ValueCodec,
     changelog_name,
 )
+from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, FixedSchemas
+from stack.offsets.schemas import CHECKPOINT_SCHEMA
 from stack.runtime.launch import Launch
 from stack.runtime.outputs import Output, Outputs
 from stack.runtime.parts import InputPart, Parts, StorePart
@@ -147,6 +149,11 @@ def store_codec() -> StoreCodec:
     return StoreCodec(key_coding(spec), value_coding(spec))
 
 
+_CHECKPOINTS_ID = 99
+encode_checkpoint = CheckpointEncoder(_CHECKPOINTS_ID)
+decode_checkpoint = CheckpointDecoder(FixedSchemas({_CHECKPOINTS_ID: CHECKPOINT_SCHEMA}))
+
+
 def _outputs(simulated: Simulated) -> Outputs:
     if simulated.spare:
         outputs = simulated.spare.pop()
@@ -179,7 +186,9 @@ def parts_of(simulated: Simulated, launch: Launch, stack: Stack, open_store: Any
         },
         {STORE: StorePart(spec.stores[0], store_codec(), topics[changelog])},
         _outputs(simulated),
-        {target: [(target, number) for number in range(PARTITIONS)]},
+        {target: topics[target]},
         open_store,
         1000,
+        encode_checkpoint,
+        decode_checkpoint,
     )

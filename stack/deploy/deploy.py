@@ -45,6 +45,9 @@ from stack.model.job import (
     redrive_name,
 )
 from stack.model.tables import refuse_faults
+from stack.offsets.checkpoints import checkpoints_topic
+from stack.offsets.codec import registered_id
+from stack.offsets.schemas import ANNOTATED_SCHEMA, CHECKPOINT_SCHEMA
 
 _HINT = "Nothing was changed. Correct them and deploy again; docs/jobs.md tells more."
 _NOWHERE = CodePlace("", 0, 0, 0)
@@ -193,6 +196,8 @@ def prepare(stack: Stack, spec: JobSpec, others: Iterable[JobEntry] = ()) -> Non
     ensure_topics(stack.admin, [*changelogs, logs_plan(name), metrics_plan(name), *dead_plans(name, spec)])
     _grow_way_back(stack, spec)
     ensure_topics(stack.admin, [checkpoints_plan(name, horizons)], only_longer=True)
+    for schema in (CHECKPOINT_SCHEMA, ANNOTATED_SCHEMA):
+        registered_id(stack.registry, checkpoints_topic(name), schema)
     for store in spec.stores:
         if store.schema is not None:
             subject = value_subject(changelog_name(name, spec.name, store.name))

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stack.errors import CorruptState
+from stack.model.place import Place
 from stack.model.plan import TaskId
 
-FORMAT = 2
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets of an input that are not to be handled: from `first` up to, but not with, `end`."""
+
+    first: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
 class InputPoint:
-    """Where reading of one input continues. The topic id tells a feed that was made anew."""
+    """Where reading of one input continues. The topic id tells a feed that was made anew.
+
+    `gaps` are what a task passes over by partition: outputs of a job that went back, which are no longer
+    what it says.
+    """
 
     topic: str
     topic_id: str
     partitions: int
     offsets: Mapping[int, int]
+    gaps: Mapping[int, tuple[Gap, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +42,26 @@ class StorePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """One commit of one task. `outputs` are where the partitions of its output feeds ended before the commit
-    wrote to them: its records lie from there to where the task's next checkpoint says, among those of others.
+class OutputPoint:
+    """Where the partitions of one output ended before the commit wrote to them.
+
+    Its records lie from there to where the next checkpoint of the same container says, among those of
+    others. `wrote` are the partitions that it may have written to, None if that was not noted: any.
     """
+
+    topic: str
+    topic_id: str
+    ends: Sequence[int]
+    wrote: frozenset[int] | None = None
+
+    def may_have_written(self, partition: int) -> bool:
+        """Whether the commit may have records in a partition."""
+        return self.wrote is None or partition in self.wrote
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One commit of one task: by whom, when, and where everything stood with it."""
 
     job: str
     task: TaskId
@@ -45,8 +70,20 @@ class Checkpoint:
     time_ms: int
     inputs: Mapping[str, InputPoint]
     stores: Mapping[str, StorePoint] = field(default_factory=dict)
-    outputs: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    outputs: Mapping[str, OutputPoint] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    # The highest time of a record that the task has handled, None before the first.
+    event_time_ms: int | None = None
+    # The container that made it: by which plan, in which slot, as which attempt.
+    generation: int = 0
+    slot: int = -1
+    attempt: int = 0
+
+
+def gaps_of(one: Checkpoint) -> dict[Place, tuple[Gap, ...]]:
+    """What a task that continues at a checkpoint passes over, by place."""
+    points = one.inputs.values()
+    return {(point.topic, number): gaps for point in points for number, gaps in point.gaps.items()}
 
 
 def checkpoint_key(job: str, task: TaskId) -> bytes:
@@ -54,70 +91,6 @@ def checkpoint_key(job: str, task: TaskId) -> bytes:
     return f"{job}/{task}".encode()
 
 
-def checkpoint_to_bytes(one: Checkpoint) -> bytes:
-    """The value of a checkpoint record: compact JSON."""
-    tree = {
-        "format": FORMAT,
-        "job": one.job,
-        "task": str(one.task),
-        "version": one.version,
-        "number": one.number,
-        "time_ms": one.time_ms,
-        "inputs": {
-            feed: {
-                "topic": point.topic,
-                "topic_id": point.topic_id,
-                "partitions": point.partitions,
-                "offsets": {str(number): offset for number, offset in point.offsets.items()},
-            }
-            for feed, point in one.inputs.items()
-        },
-        "stores": {
-            name: {"topic": point.topic, "topic_id": point.topic_id, "end": point.end}
-            for name, point in one.stores.items()
-        },
-        "outputs": {
-            feed: {str(number): offset for number, offset in ends.items()}
-            for feed, ends in one.outputs.items()
-        },
-        "annotations": dict(one.annotations),
-    }
-    return _ENCODE(tree).encode()
-
-
-def checkpoint_from_bytes(data: bytes) -> Checkpoint:
-    """The checkpoint that `checkpoint_to_bytes` wrote; CorruptState if it is something else."""
-    try:
-        tree = json.loads(data)
-        if tree["format"] != FORMAT:
-            raise ValueError(f"its format is {tree['format']!r}, known is {FORMAT}")
-        return Checkpoint(
-            job=tree["job"],
-            task=TaskId.parse(tree["task"]),
-            version=tree["version"],
-            number=int(tree["number"]),
-            time_ms=int(tree["time_ms"]),
-            inputs={
-                feed: InputPoint(
-                    one["topic"],
-                    one["topic_id"],
-                    int(one["partitions"]),
-                    {int(number): int(offset) for number, offset in one["offsets"].items()},
-                )
-                for feed, one in tree["inputs"].items()
-            },
-            stores={
-                name: StorePoint(one["topic"], one["topic_id"], int(one["end"]))
-                for name, one in tree["stores"].items()
-            },
-            outputs={
-                feed: {int(number): int(offset) for number, offset in ends.items()}
-                for feed, ends in tree["outputs"].items()
-            },
-            annotations=dict(tree["annotations"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise CorruptState(
-            f"a checkpoint cannot be read: {error}",
-            hint="It was written by another version of Feedstack, or by something else.",
-        ) from None
+def is_checkpoint_key(key: bytes | None) -> bool:
+    """Whether a record of the checkpoints feed is a checkpoint, not something that is said of one."""
+    return key is not None and key.partition(b"/")[2][:1].isalnum()

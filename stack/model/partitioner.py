@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-_SEED = 0x9747B28C
-_MULTIPLIER = 0x5BD1E995
+SEED = 0x9747B28C
+MULTIPLIER = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
     """The 32-bit hash of `data`, unsigned."""
     length = len(data)
-    hashed = (_SEED ^ length) & _MASK
+    hashed = (SEED ^ length) & _MASK
     whole = length - length % 4
     for place in range(0, whole, 4):
         word = int.from_bytes(data[place : place + 4], "little")
-        word = (word * _MULTIPLIER) & _MASK
+        word = (word * MULTIPLIER) & _MASK
         word ^= word >> 24
-        word = (word * _MULTIPLIER) & _MASK
-        hashed = ((hashed * _MULTIPLIER) & _MASK) ^ word
+        word = (word * MULTIPLIER) & _MASK
+        hashed = ((hashed * MULTIPLIER) & _MASK) ^ word
     if whole < length:
         hashed ^= int.from_bytes(data[whole:], "little")
-        hashed = (hashed * _MULTIPLIER) & _MASK
+        hashed = (hashed * MULTIPLIER) & _MASK
     hashed ^= hashed >> 13
-    hashed = (hashed * _MULTIPLIER) & _MASK
+    hashed = (hashed * MULTIPLIER) & _MASK
     return hashed ^ (hashed >> 15)
 
 

@@ -1,4 +1,6 @@
-"""Where a read begins or ends: oldest, latest, an offset, a moment, or one offset per partition."""
+"""Where a read or a rewind begins or ends: oldest, latest, an offset, a moment, one offset per partition; for
+jobs also a commit, an annotation, or the beginning of a version.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,44 @@ class AtTime:
     timestamp_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class AtCheckpoint:
+    """One commit of one task; the other tasks as they were then."""
+
+    task: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtAnnotation:
+    """The point that somebody has given a name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AtVersion:
+    """Where a software version of the job took over; the beginning of its hash is enough."""
+
+    prefix: str
+
+
 Startpoint = Oldest | Latest | AtOffset | AtOffsets | AtTime
+"""What any feed knows."""
+
+JobStartpoint = Startpoint | AtCheckpoint | AtAnnotation | AtVersion
+"""What a job knows, since its commits are remembered."""
 
 _SYNTAX = (
     "Write oldest, latest, an offset (120), offsets per partition (p0=120,p1=98), "
     "a time (2026-03-01T12:00Z) or an age (-10m)."
 )
+_JOB_SYNTAX = (
+    "Write @NAME (an annotation), a time (2026-03-01T12:00Z), an age (-10m), v:HASH (where a version took "
+    "over), a commit (main-0#17), offsets per partition (p0=120,p1=98), or oldest."
+)
+_CHECKPOINT = re.compile(r"([a-z0-9][a-z0-9-]*-\d{1,9})#(\d{1,18})")
+_ANNOTATION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
 
 
 def parse_startpoint(text: str, now_ms: int) -> Startpoint:
@@ -68,6 +102,35 @@ def parse_startpoint(text: str, now_ms: int) -> Startpoint:
     if word.startswith("-"):
         return AtTime(now_ms - _parse_age_ms(word))
     return AtTime(parse_time_ms(word))
+
+
+def parse_job_startpoint(text: str, now_ms: int) -> JobStartpoint:
+    """The same for a job: all that a feed knows, and commits, annotations and versions."""
+    word = text.strip()
+    if word.startswith("@"):
+        refuse_bad_annotation(word[1:])
+        return AtAnnotation(word[1:])
+    if word.startswith("v:"):
+        if len(word) < 5 or not word[2:].isalnum():
+            raise BadInput(f"{word!r}: give at least three characters of the version", hint=_JOB_SYNTAX)
+        return AtVersion(word[2:])
+    match = _CHECKPOINT.fullmatch(word)
+    if match:
+        return AtCheckpoint(match.group(1), int(match.group(2)))
+    try:
+        return parse_startpoint(word, now_ms)
+    except BadInput as error:
+        raise BadInput(error.message, hint=_JOB_SYNTAX) from None
+
+
+def refuse_bad_annotation(name: str) -> None:
+    """BadInput if a point cannot be named so."""
+    if not _ANNOTATION.fullmatch(name):
+        raise BadInput(
+            f"{name!r} cannot name a point",
+            hint="Use letters, digits, dots, dashes and underscores, a letter or digit at both ends, "
+            "up to 100.",
+        )
 
 
 def _parse_offset(word: str) -> int:

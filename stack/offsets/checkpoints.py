@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from stack.connection import Stack
 from stack.errors import Unavailable
-from stack.kafka.admin import KafkaAdmin
-from stack.kafka.config import KafkaAccess
 from stack.kafka.reader import LogReader
 from stack.machine import monotonic
-from stack.model.checkpoint import Checkpoint, checkpoint_from_bytes, checkpoint_key
+from stack.model.checkpoint import Checkpoint, checkpoint_key
 from stack.model.partitioner import partition_of
 from stack.model.plan import TaskId
+from stack.offsets.codec import CheckpointDecoder
 
 PARTITIONS = 8
 _FIRST_LOOK = 500
@@ -30,9 +30,8 @@ def checkpoint_partition(job: str) -> int:
 
 
 def last_checkpoints(
-    access: KafkaAccess,
-    admin: KafkaAdmin,
-    stack: str,
+    stack: Stack,
+    decode: CheckpointDecoder,
     job: str,
     tasks: Collection[TaskId],
     *,
@@ -44,13 +43,13 @@ def last_checkpoints(
     for open transactions to end. A running job's checkpoints stand near the end, so it looks there first
     and goes back in growing steps.
     """
-    topic, partition = checkpoints_topic(stack), checkpoint_partition(job)
-    bounds = admin.bounds(topic, PARTITIONS)[partition]
+    topic, partition = checkpoints_topic(stack.settings.name), checkpoint_partition(job)
+    bounds = stack.admin.bounds(topic, PARTITIONS)[partition]
     wanted = {checkpoint_key(job, task): task for task in tasks}
     found: dict[TaskId, Checkpoint] = {}
     end, window = bounds.high, _FIRST_LOOK
     deadline = clock() + _LIMIT_S
-    with LogReader(access, topic) as reader:
+    with LogReader(stack.access, topic) as reader:
         while end > bounds.low and wanted:
             start = max(bounds.low, end - window)
             newest: dict[bytes, bytes | None] = {}
@@ -68,6 +67,6 @@ def last_checkpoints(
                 # A deletion ends the search, too: what stands before it belongs to a job that was removed.
                 task = wanted.pop(key)
                 if value is not None:
-                    found[task] = checkpoint_from_bytes(value)
+                    found[task] = decode(value)
             end, window = start, window * _WIDER
     return found

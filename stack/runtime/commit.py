@@ -25,14 +25,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stack.errors import BadRecord, Unavailable
 from stack.kafka.inputs import InputReader
 from stack.kafka.transactions import TransactionWriter
 from stack.kafka.writer import MAX_VALUE_BYTES, LogWriter
 from stack.machine import Outcome, monotonic, pool, sleep, time_ms, wait_for
-from stack.model.checkpoint import checkpoint_key, checkpoint_to_bytes
+from stack.model.checkpoint import OutputPoint, checkpoint_key
 from stack.model.place import Place
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
 from stack.runtime.parts import Parts
@@ -84,6 +84,9 @@ class Committer:
         self._edges: list[Edge] = []
         self._future: Outcome[None] | None = None
         self.leads = False
+        # The plan by which the container has its tasks, as the loop tells.
+        self.generation = 0
+        self._sent_to: dict[str, frozenset[int] | None] = {}
         self._started = 0.0
         self._output_places = [place for places in parts.output_places.values() for place in places]
         # Where outputs ended after the last commit, and after the one before that.
@@ -158,6 +161,7 @@ class Committer:
         self._edges = [
             Edge(task, dict(task.positions), task.changed_stores, self._group_offsets(task)) for task in tasks
         ]
+        self._sent_to = self._parts.outputs.take_sent_to()
         self.holds_outputs = True
         self._future = self._pool.submit(self._carry_out, self._clock_ms())
 
@@ -343,18 +347,21 @@ class Committer:
                     edge.store_ends[name] = self._next[place] + self._written[place]
             point = task.checkpoint(edge.positions, {**task.store_ends, **edge.store_ends}, outputs, time_ms)
             keys.append(checkpoint_key(job, task.id))
-            values.append(checkpoint_to_bytes(point))
+            values.append(self._parts.encode_checkpoint(replace(point, generation=self.generation)))
         stack = self._parts.launch.settings.name
         self.writer.write_pairs(checkpoints_topic(stack), keys, values, checkpoint_partition(job))
         self._mirror()
 
-    def _outputs_before(self) -> dict[str, dict[int, int]]:
+    def _outputs_before(self) -> dict[str, OutputPoint]:
         """Where outputs ended before this commit. Those that go at once are not held back while Kafka is
         asked: some of this commit's may stand before the end that was last heard of.
         """
         ends = self._output_ends if self._plain is None else self._older_ends
+        topics = self._parts.output_topics
         return {
-            feed: {place[1]: ends[place] for place in places}
+            feed: OutputPoint(
+                topics[feed].name, topics[feed].id, [ends[place] for place in places], self._sent_to[feed]
+            )
             for feed, places in self._parts.output_places.items()
         }
 

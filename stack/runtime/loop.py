@@ -174,7 +174,7 @@ class Container:
             wanted = () if own is None else own.tasks
             self._close(sorted(task for task in self._all_tasks() if task not in wanted), news)
             # Only now: whoever reads it takes everything that the plan says for done.
-            self._generation = news.generation
+            self._generation = self._committer.generation = news.generation
             if own is None:
                 return Ending(Reason.STOPPED)
             self._waiting = {task for task in wanted if task not in self._all_tasks()}
@@ -200,7 +200,7 @@ class Container:
             return
         parts = self.parts
         stack = parts.stack
-        found = last_checkpoints(stack.access, stack.admin, stack.settings.name, parts.spec.name, free)
+        found = last_checkpoints(stack, parts.decode_checkpoint, parts.spec.name, free)
         for task in free:
             self._openings[task] = Opening(
                 parts, task, found.get(task), clock=self._clock, clock_ms=self._clock_ms

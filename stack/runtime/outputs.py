@@ -24,6 +24,7 @@ from stack.feeds.keys import text_key
 from stack.kafka.writer import MAX_VALUE_BYTES, SMALLER, LogWriter
 from stack.model.feed import FeedSpec, KeyFormat
 from stack.model.packed import Packed, pack
+from stack.model.partitions import partitions_of
 
 if TYPE_CHECKING:
     from stack.tasks.declare import Feed
@@ -52,6 +53,10 @@ class _Ready:
 
     def __len__(self) -> int:
         return len(self._values)
+
+    @property
+    def keys(self) -> Packed:
+        return pack(self._keys)
 
     @property
     def timed(self) -> bool:
@@ -84,14 +89,14 @@ class _Packed:
     """Encoded records of one batch."""
 
     def __init__(self, keys: Packed, values: Packed) -> None:
-        self._keys = keys
+        self.keys = keys
         self._values = values
 
     def __len__(self) -> int:
         return len(self._values)
 
     def send(self, writer: LogWriter, topic: str) -> None:
-        writer.write_packed(topic, self._keys, self._values)
+        writer.write_packed(topic, self.keys, self._values)
 
 
 class Output:
@@ -123,6 +128,9 @@ class Output:
         self._mark: tuple[int, _Ready, int] = (0, self._ready, 0)
         self._refusal: Refused | None = None
         self.emitted = 0
+        # Among how many partitions it is noted which were sent to; 0 if nobody asks.
+        self.noted_partitions = 0
+        self._sent_to: frozenset[int] = frozenset()
         self.add: _Add = self._adder() if self._kinds else self.add_slowly
 
     def __len__(self) -> int:
@@ -284,9 +292,16 @@ class Output:
         ready, self._closed = self._closed, []
         for one in ready:
             one.send(writer, self.topic)
+            if len(self._sent_to) < self.noted_partitions:
+                self._sent_to |= partitions_of(one.keys, self.noted_partitions)
         count = sum(map(len, ready))
         self.emitted += count
         return count
+
+    def take_sent_to(self) -> frozenset[int] | None:
+        """The partitions that were sent to since this was last asked; None if that is not noted."""
+        sent_to, self._sent_to = self._sent_to, frozenset()
+        return sent_to if self.noted_partitions else None
 
     def mark(self) -> None:
         """What is added from now on can be taken back by `undo`; everything before must be encoded."""
@@ -307,6 +322,7 @@ class Output:
         for one in (self._places, self._keys, *self._columns):
             one.clear()
         self._closed, self._ready = [], _Ready()
+        self._sent_to = frozenset()
 
 
 class Outputs:
@@ -343,6 +359,10 @@ class Outputs:
     def send(self, writer: LogWriter) -> int:
         """Hand over whatever is encoded."""
         return sum(output.send(writer) for output in self.by_name.values())
+
+    def take_sent_to(self) -> dict[str, frozenset[int] | None]:
+        """Per feed the partitions that were sent to since this was last asked, where that is noted."""
+        return {name: output.take_sent_to() for name, output in self.by_name.items()}
 
     def mark(self) -> None:
         """What is emitted from now on can be taken back by `undo`; everything before must be encoded."""

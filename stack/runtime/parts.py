@@ -14,6 +14,7 @@ from stack.model.coding import StoreCodec
 from stack.model.feed import FeedSpec, KeyFormat, key_subject
 from stack.model.job import (
     ErrorPolicy,
+    Guarantee,
     InputSpec,
     JobSpec,
     StoreSpec,
@@ -24,6 +25,9 @@ from stack.model.job import (
     redrive_name,
 )
 from stack.model.place import Place
+from stack.offsets.checkpoints import checkpoints_topic
+from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, registered_id
+from stack.offsets.schemas import CHECKPOINT_SCHEMA
 from stack.runtime.launch import Launch
 from stack.runtime.outputs import Output, Outputs
 from stack.runtime.portions import InputDecoder
@@ -74,12 +78,22 @@ class Parts:
     inputs: dict[str, InputPart]
     stores: dict[str, StorePart]
     outputs: Outputs
-    output_places: dict[str, list[Place]]
+    output_topics: dict[str, Topic]
     open_store: OpenStore
     cached_entries: int
+    encode_checkpoint: CheckpointEncoder
+    decode_checkpoint: CheckpointDecoder
     # Where dead letters go, and whence they come back; a job may have neither.
     dead: Topic | None = None
     redrive: SourcePart | None = None
+
+    @cached_property
+    def output_places(self) -> dict[str, list[Place]]:
+        """The partitions of each output."""
+        return {
+            feed: [(topic.name, number) for number in range(topic.partitions)]
+            for feed, topic in self.output_topics.items()
+        }
 
     @property
     def spec(self) -> JobSpec:
@@ -120,17 +134,38 @@ def gather(launch: Launch, stack: Stack, job: Job, disk: Disk = rocks_disk) -> P
         inputs[one.feed] = InputPart(one, topic, feed, decoder, handlers[one.feed], errors)
     stores = {one.name: _store_part(launch, stack, one, topics) for one in spec.stores}
     outputs = Outputs(spec.name, {name: _output(stack, name) for name in spec.outputs})
-    places = {
-        name: [(output.topic, number) for number in range(topics[output.topic].partitions)]
-        for name, output in outputs.by_name.items()
-    }
+    output_topics = {name: topics[output.topic] for name, output in outputs.by_name.items()}
+    if spec.settings.containers > 1 and spec.settings.guarantee is Guarantee.EXACTLY_ONCE:
+        _note_partitions(outputs, output_topics)
     count = max(1, len(spec.stores) * spec.partitions)
     settings = spec.settings
     # Half for RocksDB, half for values in Python's own form, which take some 200 bytes each.
     opener = disk(settings.cache_bytes // 2, count)
     cached = settings.cache_bytes // 2 // 200 // count
     dead, redrive = _dead_parts(stack, spec)
-    return Parts(launch, stack, job, inputs, stores, outputs, places, opener, cached, dead, redrive)
+    checkpoints = checkpoints_topic(stack.settings.name)
+    return Parts(
+        launch,
+        stack,
+        job,
+        inputs,
+        stores,
+        outputs,
+        output_topics,
+        opener,
+        cached,
+        CheckpointEncoder(registered_id(stack.registry, checkpoints, CHECKPOINT_SCHEMA)),
+        CheckpointDecoder(stack.registry),
+        dead,
+        redrive,
+    )
+
+
+def _note_partitions(outputs: Outputs, topics: dict[str, Topic]) -> None:
+    """Where several containers write to a table, a rewind must know which of them wrote to a partition."""
+    for name, output in outputs.by_name.items():
+        if output.spec.is_table:
+            output.noted_partitions = topics[name].partitions
 
 
 def _dead_parts(stack: Stack, spec: JobSpec) -> tuple[Topic | None, SourcePart | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from stack.feeds.avro.columns import ColumnDecoder, arrow_schema
 from stack.feeds.avro.schema import AvroSchema, SchemaSource
 from stack.feeds.keys import key_decoder
 from stack.kafka.reader import RawBatch
+from stack.model.checkpoint import Gap
 from stack.model.dead import DeadLetter, Headers, attempt_of, letter_of
 from stack.model.feed import FeedSpec
 
@@ -133,6 +134,16 @@ class Records:
         """Some of the records, as a portion of their own."""
         batch = RawBatch([self.batch.messages[index] for index in indices])
         return Records(batch, self._decoder, self.partition)
+
+    def without(self, gaps: Iterable[Gap]) -> Records:
+        """What is left of the records when those in the gaps are passed over."""
+        offsets = self.batch.offsets
+        left = [
+            index
+            for index, offset in enumerate(offsets)
+            if not any(gap.first <= offset < gap.end for gap in gaps)
+        ]
+        return self if len(left) == len(offsets) else self.taken(left)
 
     def place(self, index: int) -> str:
         """Where a record stands, for people."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stack.model.checkpoint import Checkpoint, InputPoint, StorePoint
+from stack.model.checkpoint import Checkpoint, InputPoint, OutputPoint, StorePoint, gaps_of
 from stack.model.place import Place
 from stack.model.plan import TaskId
 from stack.runtime.parts import Parts
@@ -36,6 +36,10 @@ class Task:
         self.positions = dict(positions)
         self.committed = dict(positions)
         self.number = 0 if checkpoint is None else checkpoint.number
+        # What is passed over: outputs of a job that went back, and this one with it.
+        self.gaps = {} if checkpoint is None else gaps_of(checkpoint)
+        # The highest time of a record that was handled, those of a commit that is aborted included.
+        self.event_time_ms = None if checkpoint is None else checkpoint.event_time_ms
         self.store_ends = {name: store.position or 0 for name, store in stores.items()}
         # A first commit tells everybody that this version has the task, even if no record comes.
         self.announced = False
@@ -62,24 +66,42 @@ class Task:
         self,
         positions: dict[Place, int],
         store_ends: dict[str, int],
-        outputs: dict[str, dict[int, int]],
+        outputs: dict[str, OutputPoint],
         time_ms: int,
     ) -> Checkpoint:
         """The record of the commit that is being made."""
         inputs = {}
         for name, part in self._parts.sources.items():
-            offsets = {
-                number: positions[place]
-                for place in part.places_of(self.id.partition)
-                for number in (place[1],)
-            }
-            inputs[name] = InputPoint(part.topic.name, part.topic.id, part.topic.partitions, offsets)
+            places = part.places_of(self.id.partition)
+            inputs[name] = InputPoint(
+                part.topic.name,
+                part.topic.id,
+                part.topic.partitions,
+                {place[1]: positions[place] for place in places},
+                {place[1]: self.gaps[place] for place in places if self._is_before_gaps(place, positions)},
+            )
         stores = {
             name: StorePoint(part.topic.name, part.topic.id, store_ends[name])
             for name, part in self._parts.stores.items()
         }
-        spec = self._parts.spec
-        return Checkpoint(spec.name, self.id, spec.version, self.number + 1, time_ms, inputs, stores, outputs)
+        spec, launch = self._parts.spec, self._parts.launch
+        return Checkpoint(
+            spec.name,
+            self.id,
+            spec.version,
+            self.number + 1,
+            time_ms,
+            inputs,
+            stores,
+            outputs,
+            event_time_ms=self.event_time_ms,
+            slot=launch.slot,
+            attempt=launch.attempt,
+        )
+
+    def _is_before_gaps(self, place: Place, positions: dict[Place, int]) -> bool:
+        """Whether something is still to be passed over."""
+        return place in self.gaps and positions[place] < self.gaps[place][-1].end
 
     def settle(self, positions: dict[Place, int], store_ends: dict[str, int], time_ms: int) -> None:
         """The commit of these positions is done."""
@@ -91,6 +113,11 @@ class Task:
         self.announced = True
         if self.pending > _PENDING_ENTRIES:
             self.write_pending(time_ms)
+
+    def note_time(self, time_ms: int) -> None:
+        """A record of this time was handled."""
+        if self.event_time_ms is None or time_ms > self.event_time_ms:
+            self.event_time_ms = time_ms
 
     def drop(self) -> None:
         """Go back to the last commit."""

@@ -49,11 +49,14 @@ class Work:
             for task in tasks:
                 self._runs.extend(redriven_runs(portion, task, self._parts.inputs))
             return
-        records = Records(portion.batch, part.decoder, portion.place[1])
+        whole = Records(portion.batch, part.decoder, portion.place[1])
         for task in tasks:
             position = task.positions[portion.place]
             if position >= portion.next_offset:
                 continue
+            records = whole
+            if portion.place in task.gaps:
+                records = whole.without(task.gaps[portion.place])
             run = Run(task, part, portion.place, records, portion.next_offset)
             # A broadcast input is read from where its hindmost task stands.
             while run.at < len(records) and records.log_offset(run.at) < position:
@@ -69,11 +72,15 @@ class Work:
         """Handle one stretch of records; their outputs are encoded when it returns."""
         run = self._runs[0]
         first, began = run.at, self._clock()
-        if run.part.errors.guards:
+        if run.at >= len(run.records):
+            pass  # all of it is passed over
+        elif run.part.errors.guards:
             self.guard.step(run)
         else:
             self._step(run)
         self.handled += run.at - first
+        if run.at > first:
+            run.task.note_time(run.records.timestamp_ms(run.at - 1))
         if self.meter is not None:
             self.meter.handled(run, run.at - first, self._clock() - began)
         if run.at >= len(run.records):

@@ -180,7 +180,7 @@ class JobInHand:
         """How many records of the inputs are not committed yet."""
         stack, parts = self._kit.connection, self.parts
         tasks = tasks_of(self.spec.partitions)
-        found = last_checkpoints(stack.access, stack.admin, stack.settings.name, self.name, tasks)
+        found = last_checkpoints(stack, parts.decode_checkpoint, self.name, tasks)
         waiting: set[tuple[str, int, int]] = set()
         for task in tasks:
             for name, part in parts.inputs.items():

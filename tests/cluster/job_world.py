@@ -14,6 +14,7 @@ from stack.model.checkpoint import Checkpoint
 from stack.model.job import changelog_name
 from stack.model.plan import TaskId, tasks_of
 from stack.offsets.checkpoints import last_checkpoints
+from stack.offsets.codec import CheckpointDecoder
 from tests.cluster.conftest import apply
 from tests.clusters import wait_for
 
@@ -162,7 +163,7 @@ class JobWorld:
     def checkpoints(self) -> dict[TaskId, Checkpoint]:
         """The newest checkpoint of each task."""
         stack = self.stack
-        return last_checkpoints(stack.access, stack.admin, stack.settings.name, "count", tasks_of(2))
+        return last_checkpoints(stack, CheckpointDecoder(stack.registry), "count", tasks_of(2))
 
 
 def numbers(values: dict[str, bytes]) -> dict[str, Any]:

@@ -52,8 +52,8 @@ def test_counts_and_keeps_its_state(world: JobWorld, fleet: HandFleet) -> None:
         # The last record of the log is the marker of the commit.
         assert point.stores["counts"].end == world.changelog_ends()[task.partition] - 1
         # The other task may have committed its last records before.
-        assert all(0 <= point.outputs["tallies"][number] <= end for number, end in outputs.items())
-        assert point.outputs["tallies"][task.partition] < outputs[task.partition]
+        assert all(0 <= point.outputs["tallies"].ends[number] <= end for number, end in outputs.items())
+        assert point.outputs["tallies"].ends[task.partition] < outputs[task.partition]
     # A second life begins where the first ended, from the stores on disk.
     clicks += world.click(500, first=3)
     fleet.plan(1)

@@ -1,0 +1,326 @@
+"""A local index of the checkpoints feed: finds a commit among a million in milliseconds.
+
+It is a copy. A file that is broken, of another format or of a feed that was made anew is built again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from stack.connection import Stack
+from stack.errors import CorruptState, NotFound, Unavailable
+from stack.kafka.reader import LogReader
+from stack.machine import monotonic, time_ms
+from stack.model.annotation import Annotated, annotation_name
+from stack.model.checkpoint import Checkpoint, is_checkpoint_key
+from stack.model.plan import TaskId
+from stack.offsets.checkpoints import PARTITIONS, checkpoint_partition, checkpoints_topic
+from stack.offsets.codec import AnnotatedDecoder, CheckpointDecoder, CheckpointHeads
+
+_FORMAT = 1
+_READ_S = 0.25
+_LIMIT_S = 120.0
+_LAG = "min.compaction.lag.ms"
+_TABLES = """
+create table places (part integer primary key, next integer not null);
+create table points (
+  job text not null, task text not null, number integer not null, time_ms integer not null,
+  event_ms integer, version text not null, slot integer not null, attempt integer not null,
+  at integer not null, primary key (job, task, number)
+) without rowid;
+create index by_time on points (job, task, time_ms);
+create index by_version on points (job, version, time_ms);
+create table names (job text not null, name text not null, at integer not null, primary key (job, name));
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One commit as the index knows it; `at` is its offset in the checkpoints feed."""
+
+    job: str
+    task: TaskId
+    number: int
+    time_ms: int
+    event_time_ms: int | None
+    version: str
+    slot: int
+    attempt: int
+    at: int
+
+
+class CheckpointIndex:
+    """Answers questions about the commits of jobs. `refresh` first; it reads what is new in the feed."""
+
+    def __init__(self, stack: Stack, clock: Callable[[], float] = monotonic) -> None:
+        self._stack = stack
+        self._clock = clock
+        self._topic = checkpoints_topic(stack.settings.name)
+        found = stack.admin.describe([self._topic]).get(self._topic)
+        if found is None:
+            raise NotFound(
+                "no job has run on this stack yet: there are no checkpoints",
+                hint="`stack jobs deploy PATH` deploys a job.",
+            )
+        self._file = stack.settings.data / "offsets" / f"{found.id}.sqlite"
+        self._heads = CheckpointHeads(stack.registry)
+        self._decode = CheckpointDecoder(stack.registry)
+        self._decode_annotated = AnnotatedDecoder(stack.registry)
+        self._store = self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        for old in self._file.parent.glob("*.sqlite*"):
+            if not old.name.startswith(self._file.name):
+                old.unlink(missing_ok=True)  # of a feed that is gone
+        try:
+            return self._connected()
+        except sqlite3.DatabaseError:
+            self._forget_file()
+            return self._connected()
+
+    def _connected(self) -> sqlite3.Connection:
+        store = sqlite3.connect(self._file, timeout=30, isolation_level=None, check_same_thread=False)
+        try:
+            store.execute("pragma journal_mode=wal")
+            store.execute("pragma synchronous=off")
+            version = store.execute("pragma user_version").fetchone()[0]
+            if version == _FORMAT:
+                store.execute("select count(*) from places").fetchone()
+                return store
+            if version != 0:
+                raise sqlite3.DatabaseError("another format")
+            with _transaction(store):
+                if store.execute("pragma user_version").fetchone()[0] == 0:
+                    for statement in _TABLES.split(";"):
+                        store.execute(statement)
+                    store.execute(f"pragma user_version={_FORMAT}")
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _forget_file(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
+
+    # Keeping up
+
+    def refresh(self) -> None:
+        """Take in what was committed since the last time, by anybody."""
+        bounds = self._stack.admin.bounds(self._topic, PARTITIONS)
+        known = dict(self._store.execute("select part, next from places"))
+        starts = {number: max(known.get(number, 0), one.low) for number, one in bounds.items()}
+        ends = {number: one.high for number, one in bounds.items()}
+        new = {number: start for number, start in starts.items() if start < ends[number]}
+        if new:
+            self._take_in(new, {number: ends[number] for number in new})
+            self._drop_old()
+
+    def _take_in(self, starts: dict[int, int], ends: dict[int, int]) -> None:
+        deadline = self._clock() + _LIMIT_S
+        with LogReader(self._stack.access, self._topic) as reader:
+            reader.assign(starts, ends)
+            while not reader.done:
+                batch = reader.read(timeout_s=_READ_S)
+                if len(batch):
+                    records = zip(batch.keys, batch.values, batch.offsets, strict=True)
+                    with _transaction(self._store):
+                        self._add(records)
+                        self._note(reader.positions)
+                    deadline = self._clock() + _LIMIT_S
+                elif self._clock() > deadline:
+                    raise Unavailable(
+                        f"{self._topic} could not be read to its end within {_LIMIT_S:.0f} s",
+                        hint="A transaction may be open: it ends by its time limit. Kafka may be away.",
+                    )
+            self._note(reader.positions)
+
+    def _note(self, positions: object) -> None:
+        self._store.executemany(
+            "insert or replace into places values (?, ?)",
+            list(positions.items()),  # type: ignore[attr-defined]
+        )
+
+    def _add(self, records: Iterator[tuple[bytes | None, bytes | None, int]]) -> None:
+        points: list[tuple[object, ...]] = []
+        names: list[tuple[str, str, int, bool]] = []
+        for key, value, at in records:
+            if key is None:
+                continue
+            if not is_checkpoint_key(key):
+                job, name = annotation_name(key)
+                names.append((job, name, at, value is None))
+            elif value is None:
+                self._insert(points, names)
+                points.clear()
+                names.clear()
+                self._forget(key)
+            else:
+                points.append((*self._heads(value), at))
+        self._insert(points, names)
+
+    def _insert(self, points: list[tuple[object, ...]], names: list[tuple[str, str, int, bool]]) -> None:
+        self._store.executemany("insert or replace into points values (?, ?, ?, ?, ?, ?, ?, ?, ?)", points)
+        for job, name, at, is_gone in names:
+            self._store.execute("delete from names where job = ? and name = ?", (job, name))
+            if not is_gone:
+                self._store.execute("insert into names values (?, ?, ?)", (job, name, at))
+
+    def _forget(self, key: bytes) -> None:
+        """A task that was removed: what stands before belongs to another life of it."""
+        job, _, task = key.decode().partition("/")
+        self._store.execute("delete from points where job = ? and task = ?", (job, task))
+
+    def _drop_old(self) -> None:
+        """What the feed does not keep any more, but for the last commit of each task."""
+        lag_ms = int(self._stack.admin.settings([self._topic])[self._topic].get(_LAG) or 0)
+        self._store.execute(
+            "delete from points where time_ms < ? and number < (select max(number) from points as newer "
+            "where newer.job = points.job and newer.task = points.task)",
+            (time_ms() - 2 * lag_ms,),
+        )
+
+    # Questions
+
+    def last(self, job: str, task: TaskId) -> Row | None:
+        """The newest commit of a task."""
+        return self._one("job = ? and task = ? order by number desc", job, str(task))
+
+    def first(self, job: str, task: TaskId) -> Row | None:
+        """The oldest commit of a task that is known."""
+        return self._one("job = ? and task = ? order by number", job, str(task))
+
+    def at_time(self, job: str, task: TaskId, moment_ms: int) -> Row | None:
+        """The last commit of a task at a moment."""
+        order = "order by time_ms desc, number desc"
+        return self._one(f"job = ? and task = ? and time_ms <= ? {order}", job, str(task), moment_ms)
+
+    def after_time(self, job: str, task: TaskId, moment_ms: int) -> Row | None:
+        """The first commit of a task after a moment."""
+        return self._one(
+            "job = ? and task = ? and time_ms > ? order by time_ms, number", job, str(task), moment_ms
+        )
+
+    def numbered(self, job: str, task: TaskId, number: int) -> Row | None:
+        """One commit by its number."""
+        return self._one("job = ? and task = ? and number = ?", job, str(task), number)
+
+    def first_of_version(self, job: str, version: str) -> Row | None:
+        """The first commit of a version, whichever task made it."""
+        return self._one("job = ? and version = ? order by time_ms, number", job, version)
+
+    def versions(self, job: str) -> list[tuple[str, int, int, int]]:
+        """Each version with its first and last time and its commits, in the order of their beginnings."""
+        found = self._store.execute(
+            "select version, min(time_ms), max(time_ms), count(*) from points where job = ? "
+            "group by version order by min(time_ms)",
+            (job,),
+        )
+        return [(version, first, last, count) for version, first, last, count in found]
+
+    def newest(self, job: str, limit: int, before_ms: int | None = None) -> list[Row]:
+        """The newest commits of all tasks of a job, the newest first."""
+        bound = (1 << 62) if before_ms is None else before_ms
+        return self._rows(
+            "job = ? and time_ms <= ? order by time_ms desc, task, number desc limit ?", job, bound, limit
+        )
+
+    def count(self, job: str) -> int:
+        """How many commits of a job are known."""
+        return int(self._store.execute("select count(*) from points where job = ?", (job,)).fetchone()[0])
+
+    def tasks(self, job: str) -> list[TaskId]:
+        """The tasks that have committed."""
+        found = self._store.execute("select distinct task from points where job = ?", (job,))
+        return sorted(TaskId.parse(task) for (task,) in found)
+
+    def next_of_container(self, row: Row) -> Row | None:
+        """The next commit of the same container, of whichever task."""
+        return self._one(
+            "job = ? and slot = ? and attempt = ? and at > ? order by at",
+            row.job,
+            row.slot,
+            row.attempt,
+            row.at,
+        )
+
+    def names(self, job: str) -> dict[str, int]:
+        """The names that were given to points of a job, with their offsets in the feed."""
+        return dict(self._store.execute("select name, at from names where job = ? order by at", (job,)))
+
+    # Whole records, from the feed
+
+    def checkpoint(self, row: Row) -> Checkpoint:
+        """The whole record of a commit; NotFound if compaction has removed it."""
+        return self._decode(self._record(row.job, row.at))
+
+    def checkpoints(self, rows: Sequence[Row]) -> list[Checkpoint]:
+        """The same for several."""
+        return [self.checkpoint(row) for row in rows]
+
+    def annotated(self, job: str, name: str) -> Annotated | None:
+        """The point that somebody named so."""
+        at = self.names(job).get(name)
+        return None if at is None else self._decode_annotated(self._record(job, at))
+
+    def _record(self, job: str, at: int) -> bytes:
+        partition = checkpoint_partition(job)
+        deadline = self._clock() + _LIMIT_S
+        with LogReader(self._stack.access, self._topic) as reader:
+            reader.assign({partition: at}, {partition: at + 1})
+            while not reader.done:
+                batch = reader.read(1, _READ_S)
+                if len(batch):
+                    value = batch.values[0]
+                    if batch.offsets[0] == at and value is not None:
+                        return value
+                    break
+                if self._clock() > deadline:
+                    raise Unavailable(f"{self._topic} cannot be read")
+        raise NotFound(
+            f"the commit at offset {at} of {self._topic} is no longer there",
+            hint="It is older than the horizon of every job.",
+        )
+
+    def _one(self, where: str, *values: object) -> Row | None:
+        found = self._rows(f"{where} limit 1", *values)
+        return found[0] if found else None
+
+    def _rows(self, where: str, *values: object) -> list[Row]:
+        try:
+            found = self._store.execute("select * from points where " + where, values)  # noqa: S608
+            return [Row(job, TaskId.parse(task), *rest) for job, task, *rest in found]
+        except sqlite3.DatabaseError as error:
+            self._forget_file()
+            raise CorruptState(
+                f"the index {self._file} is broken: {error}", hint="It was removed: ask again, it is rebuilt."
+            ) from None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._store.close()
+
+    def __enter__(self) -> CheckpointIndex:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def _transaction(store: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing; two processes take turns."""
+    store.execute("begin immediate")
+    try:
+        yield
+    except BaseException:
+        store.execute("rollback")
+        raise
+    store.execute("commit")
