@@ -81,6 +81,7 @@ def root(ctx: click.Context, config: Path | None) -> None:
 def _add_commands() -> None:
     """Importing a module adds its commands to their group; the groups are added here."""
     from ops.cli import (  # noqa: F401
+        audit,
         chaos,
         cluster,
         compose,
@@ -90,8 +91,10 @@ def _add_commands() -> None:
         job_steering,
         job_views,
         jobs,
+        offsets,
         produce,
         record,
+        rewind,
         schemas,
         simulate,
         stories,
@@ -103,6 +106,9 @@ def _add_commands() -> None:
         schemas.schemas,
         jobs.jobs,
         dead.dead,
+        offsets.offsets,
+        rewind.rewind,
+        audit.audit,
         stories.demo,
         stories.bench,
         chaos.chaos,

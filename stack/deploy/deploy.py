@@ -240,7 +240,7 @@ def next_entry(before: JobEntry | None, spec: JobSpec) -> JobEntry:
         same = replace(before.spec, code=spec.code)
         return replace(before, spec=same, desired=Desired.RUNNING, rolled_back=None, try_number=tries)
     previous = before.spec if before.confirmed else before.previous
-    return JobEntry(spec, previous=previous, try_number=tries)
+    return JobEntry(spec, previous=previous, try_number=tries, rewind=before.rewind)
 
 
 def _is_same(one: JobSpec, other: JobSpec) -> bool:

@@ -46,6 +46,8 @@ def _words(memory: Memory, facts: Facts) -> tuple[JobState, str, str]:
         return JobState.STOPPING, "it is being removed", ""
     if memory.failure is not None:
         return _failure_words(memory, entry)
+    if entry.rewind is not None:
+        return (JobState.STOPPING, left, "") if left else (JobState.REWINDING, *_rewind_words(entry))
     if entry.desired is Desired.PAUSED:
         return (JobState.STOPPING if left else JobState.PAUSED), left, ""
     if memory.drained_try is not None:
@@ -58,6 +60,14 @@ def _words(memory: Memory, facts: Facts) -> tuple[JobState, str, str]:
             return JobState.STOPPING, f"version {version} stops, then {entry.spec.version} starts", ""
         return (JobState.STOPPING, f"it starts again; {left}", "") if left else (JobState.STARTING, "", "")
     return _running_words(memory, plan, facts)
+
+
+def _rewind_words(entry: JobEntry) -> tuple[str, str]:
+    name = entry.spec.name
+    return (
+        f"it goes back ({entry.rewind})",
+        f"If nobody is at it any more, `stack rewind {name}` brings it to its end.",
+    )
 
 
 def _failure_words(memory: Memory, entry: JobEntry) -> tuple[JobState, str, str]:

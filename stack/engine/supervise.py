@@ -138,7 +138,7 @@ def _goal(memory: Memory, facts: Facts) -> Goal:
     entry = facts.entry
     if entry is None or facts.stopping or memory.failure is not None:
         return Goal.STOP
-    if entry.desired is Desired.PAUSED or memory.drained_try is not None:
+    if entry.desired is Desired.PAUSED or memory.drained_try is not None or entry.rewind is not None:
         return Goal.STOP
     if memory.launches and memory.running is not None and essence(memory.running) != essence(entry.spec):
         return Goal.STOP

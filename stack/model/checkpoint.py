@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from stack.model.place import Place
 from stack.model.plan import TaskId
 
+# The annotation of a checkpoint that only says that a rewind is under way.
+REWIND = "rewind"
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:

@@ -18,6 +18,7 @@ class JobState(StrEnum):
     DRAINED = "drained"
     FAILED = "failed"  # a person has to do something: see message and hint
     STOPPING = "stopping"
+    REWINDING = "rewinding"  # a rewind is under way, or was left half-way: repeat it
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,8 @@ class JobEntry:
     rolled_back: str | None = None
     # Raised by whoever asks something of the job: a failed one is tried again, and a status tells its try.
     try_number: int = 0
+    # The rewind that is under way; its containers stand still until it is done.
+    rewind: str | None = None
 
 
 def job_name_fault(name: str) -> str | None:
@@ -207,6 +209,7 @@ def entry_from_json(tree: Mapping[str, Any]) -> JobEntry:
         previous=None if previous is None else spec_from_json(previous),
         rolled_back=tree["rolled_back"],
         try_number=int(tree["try_number"]),
+        rewind=tree.get("rewind"),
     )
 
 

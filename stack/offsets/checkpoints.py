@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from stack.connection import Stack
 from stack.errors import Unavailable
 from stack.kafka.reader import LogReader
 from stack.machine import monotonic
-from stack.model.checkpoint import Checkpoint, checkpoint_key
+from stack.model.checkpoint import REWIND, Checkpoint, checkpoint_key
 from stack.model.partitioner import partition_of
 from stack.model.plan import TaskId
 from stack.offsets.codec import CheckpointDecoder
@@ -27,6 +27,16 @@ def checkpoints_topic(stack: str) -> str:
 def checkpoint_partition(job: str) -> int:
     """All checkpoints of a job stand in one partition, in the order of their commits."""
     return partition_of(job.encode(), PARTITIONS)
+
+
+def refuse_rewinding(job: str, points: Iterable[Checkpoint]) -> None:
+    """Unavailable if one of these says that a rewind is under way: stores are between two points then."""
+    for one in points:
+        if REWIND in one.annotations:
+            raise Unavailable(
+                f"a rewind of job {job!r} is not done yet",
+                hint=f"`stack rewind {job}` brings it to its end.",
+            )
 
 
 def last_checkpoints(

@@ -214,6 +214,12 @@ class CheckpointIndex:
         """The first commit of a version, whichever task made it."""
         return self._one("job = ? and version = ? order by time_ms, number", job, version)
 
+    def before_version(self, job: str, task: TaskId, version: str) -> Row | None:
+        """The last commit of a task before its first one of a version; its newest if it made none of it."""
+        first = self._one("job = ? and task = ? and version = ? order by number", job, str(task), version)
+        bound = (1 << 62) if first is None else first.number
+        return self._one("job = ? and task = ? and number < ? order by number desc", job, str(task), bound)
+
     def versions(self, job: str) -> list[tuple[str, int, int, int]]:
         """Each version with its first and last time and its commits, in the order of their beginnings."""
         found = self._store.execute(
@@ -239,16 +245,6 @@ class CheckpointIndex:
         found = self._store.execute("select distinct task from points where job = ?", (job,))
         return sorted(TaskId.parse(task) for (task,) in found)
 
-    def next_of_container(self, row: Row) -> Row | None:
-        """The next commit of the same container, of whichever task."""
-        return self._one(
-            "job = ? and slot = ? and attempt = ? and at > ? order by at",
-            row.job,
-            row.slot,
-            row.attempt,
-            row.at,
-        )
-
     def names(self, job: str) -> dict[str, int]:
         """The names that were given to points of a job, with their offsets in the feed."""
         return dict(self._store.execute("select name, at from names where job = ? order by at", (job,)))
@@ -262,6 +258,25 @@ class CheckpointIndex:
     def checkpoints(self, rows: Sequence[Row]) -> list[Checkpoint]:
         """The same for several."""
         return [self.checkpoint(row) for row in rows]
+
+    def following(self, job: str, at: int) -> Iterator[Checkpoint]:
+        """The checkpoints of a job from an offset of the feed on, up to its end as of now."""
+        partition = checkpoint_partition(job)
+        end = self._stack.admin.bounds(self._topic, PARTITIONS)[partition].high
+        mine = f"{job}/".encode()
+        with LogReader(self._stack.access, self._topic) as reader:
+            reader.assign({partition: at}, {partition: end})
+            deadline = self._clock() + _LIMIT_S
+            while not reader.done and self._clock() < deadline:
+                batch = reader.read(timeout_s=_READ_S)
+                for key, value in zip(batch.keys, batch.values, strict=True):
+                    if value is not None and is_checkpoint_key(key) and (key or b"").startswith(mine):
+                        yield self._decode(value)
+
+    def offset_of(self, one: Checkpoint) -> int | None:
+        """Where a checkpoint stands in the feed."""
+        row = self.numbered(one.job, one.task, one.number)
+        return None if row is None else row.at
 
     def annotated(self, job: str, name: str) -> Annotated | None:
         """The point that somebody named so."""

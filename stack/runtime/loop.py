@@ -15,7 +15,7 @@ from stack.machine import Outcome, monotonic, time_ms
 from stack.model.job import Guarantee, transactional_id
 from stack.model.metrics import ContainerMetrics
 from stack.model.plan import ContainerReport, Ending, Plan, Reason, TaskId, TaskReport
-from stack.offsets.checkpoints import last_checkpoints
+from stack.offsets.checkpoints import last_checkpoints, refuse_rewinding
 from stack.runtime.commit import Committer
 from stack.runtime.intake import Intake
 from stack.runtime.launch import Launch
@@ -201,6 +201,7 @@ class Container:
         parts = self.parts
         stack = parts.stack
         found = last_checkpoints(stack, parts.decode_checkpoint, parts.spec.name, free)
+        refuse_rewinding(parts.spec.name, found.values())
         for task in free:
             self._openings[task] = Opening(
                 parts, task, found.get(task), clock=self._clock, clock_ms=self._clock_ms

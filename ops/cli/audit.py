@@ -1,0 +1,60 @@
+"""stack audit: who asked what of which job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from ops.cli.output import note, say_json, table
+from ops.cli.root import Session, json_option, pass_session
+
+_LAST = 50
+_MOST_TEXT = 80
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--what", metavar="WORD", help="Only this kind: deploy, scale, rewind, annotate, redrive, …")
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000_000), default=_LAST, show_default=True, help="The last N."
+)
+@json_option
+@pass_session
+def audit(session: Session, job: str | None, what: str | None, limit: int, as_json: bool) -> None:
+    """What people asked of all jobs, or of JOB: who, when, what, why, from where to where.
+
+    \b
+    Example:
+      stack audit
+      stack audit count-views --what rewind --json
+    """
+    from stack.deploy.audit import read_audit
+    from stack.model.startpoint import format_time
+
+    with session.open() as stack:
+        found = [
+            one
+            for one in read_audit(stack)
+            if (job is None or one.job == job) and (what is None or one.what == what)
+        ][-limit:]
+    if as_json:
+        say_json([asdict(one) for one in found])
+        return
+    if not found:
+        note("nothing there")
+        return
+    rows = [
+        [format_time(one.time_ms), one.by, one.what, one.job, _short(dict(one.after)), one.reason]
+        for one in found
+    ]
+    table(["when", "who", "what", "job", "to", "why"], rows)
+
+
+def _short(tree: dict[str, object]) -> str:
+    told = {key: value for key, value in tree.items() if not isinstance(value, dict)}
+    text = " ".join(
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in told.items()
+    )
+    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"

@@ -1,0 +1,247 @@
+"""What a rewind would do, looked at beforehand: nothing is changed by making a plan."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from stack.connection import Stack
+from stack.deploy.code import now_ms
+from stack.deploy.jobs import JobsFeed
+from stack.deploy.rewinding import Intent, new_intent
+from stack.engine.rewind import (
+    Cut,
+    Facts,
+    Input,
+    Move,
+    OutputsChoice,
+    StateChoice,
+    find_refusals,
+    is_settled,
+    output_cut,
+)
+from stack.errors import BadInput
+from stack.model.checkpoint import Checkpoint
+from stack.model.job import JobEntry, changelog_name
+from stack.model.plan import TaskId, tasks_of
+from stack.model.startpoint import JobStartpoint, Latest
+from stack.offsets.index import CheckpointIndex, Row
+from stack.offsets.points import Point, find_point
+
+# As far behind the point commits are looked at for what they wrote at the same time; a job whose containers
+# write among each other for longer than this has no clear cut there.
+_MOST_LATER = 5_000
+# What two cores read and write in a second, for an estimate.
+_UNDO_PER_S, _AGAIN_PER_S, _START_S = 300_000, 50_000, 3.0
+
+
+@dataclass(frozen=True)
+class RewindPlan:
+    """Where a job goes back to, and what that takes."""
+
+    job: str
+    version: str
+    point: Point
+    moves: Sequence[Move]
+    cuts: Sequence[Cut]
+    state: StateChoice
+    outputs: OutputsChoice
+    event_outputs: Sequence[str]
+    downstream: Sequence[str]
+
+    @property
+    def records(self) -> int:
+        """Records that are read again, at most."""
+        return sum(one.records for one in self.moves)
+
+    @property
+    def deltas(self) -> int:
+        """Changes of state that are looked at, at most."""
+        return 0 if self.state is StateChoice.KEEP else sum(one.deltas for one in self.moves)
+
+    @property
+    def seconds(self) -> float:
+        """About how long until the job runs again, and has caught up."""
+        touched = self.deltas + sum(one.span for one in self.cuts)
+        return _START_S + touched / _UNDO_PER_S + self.records / _AGAIN_PER_S
+
+    @property
+    def id(self) -> str:
+        """The same for the same plan; another one where what it goes to, or who goes, has changed."""
+        targets = [f"{one.task}#{'-' if one.then is None else one.then.number}" for one in self.moves]
+        text = " ".join([self.job, self.version, *targets, self.state, self.outputs])
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    def intent(self, reason: str) -> Intent:
+        """What carries it out."""
+        targets = {one.task: one.then for one in self.moves}
+        return new_intent(
+            self.point.words, reason, self.state, targets, {one.feed: one.offsets for one in self.cuts}
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan as plain JSON values."""
+        return {
+            "plan": self.id,
+            "job": self.job,
+            "version": self.version,
+            "to": self.point.words,
+            "time_ms": self.point.time_ms,
+            "state": str(self.state),
+            "outputs": str(self.outputs),
+            "tasks": {
+                str(one.task): {
+                    "from": None if one.now is None else one.now.number,
+                    "to": None if one.then is None else one.then.number,
+                    "records": one.records,
+                    "deltas": one.deltas,
+                }
+                for one in self.moves
+            },
+            "tables": {one.feed: one.span for one in self.cuts},
+            "events": list(self.event_outputs),
+            "downstream": list(self.downstream),
+            "estimate_s": round(self.seconds, 1),
+        }
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person asks for."""
+
+    startpoint: JobStartpoint
+    state: StateChoice = StateChoice.THEN
+    outputs: OutputsChoice = OutputsChoice.RESTORE
+    best_effort: bool = False
+
+
+def make_plan(stack: Stack, jobs: JobsFeed, index: CheckpointIndex, name: str, wanted: Wanted) -> RewindPlan:
+    """The plan; BadInput with everything that speaks against it."""
+    entry = jobs.get(name)
+    spec = entry.spec
+    if isinstance(wanted.startpoint, Latest):
+        raise BadInput("latest is no point to go back to", hint=f"`stack offsets list {name}` shows some.")
+    tasks = tasks_of(spec.partitions)
+    point = find_point(index, name, tasks, wanted.startpoint, _divided_input(entry))
+    now = {task: None if row is None else index.checkpoint(row) for task, row in _last(index, name, tasks)}
+    moves = [Move(task, now[task], point.checkpoints[task]) for task in tasks]
+    tables = [feed for feed in spec.outputs if stack.feed(feed).is_table]
+    events = [feed for feed in spec.outputs if not stack.feed(feed).is_table]
+    cuts = _cuts(stack, index, name, tables, point)
+    facts = Facts(
+        job=name,
+        version=spec.version,
+        moves=moves,
+        horizon_ms=spec.settings.horizon_ms,
+        now_ms=now_ms(),
+        inputs=_inputs(stack, entry),
+        cuts=cuts,
+        event_outputs=events,
+        stores=_stores(stack, entry),
+        state=wanted.state,
+        outputs=wanted.outputs,
+        best_effort=wanted.best_effort,
+        other_writers=_other_writers(jobs, name, tables),
+    )
+    refusals = list(find_refusals(facts))
+    if refusals:
+        raise BadInput(
+            f"job {name!r} cannot go back to {point.words}: " + "; ".join(one.message for one in refusals),
+            hint=" ".join(dict.fromkeys(one.hint for one in refusals)),
+        )
+    return RewindPlan(
+        name,
+        spec.version,
+        point,
+        moves,
+        cuts,
+        wanted.state,
+        wanted.outputs,
+        events,
+        downstream_of(jobs, name),
+    )
+
+
+def _last(index: CheckpointIndex, name: str, tasks: Sequence[TaskId]) -> list[tuple[TaskId, Row | None]]:
+    return [(task, index.last(name, task)) for task in tasks]
+
+
+def _divided_input(entry: JobEntry) -> str | None:
+    divided = [one.feed for one in entry.spec.inputs if not one.broadcast]
+    return divided[0] if len(divided) == 1 else None
+
+
+def _inputs(stack: Stack, entry: JobEntry) -> dict[str, Input]:
+    found = {}
+    for one in entry.spec.inputs:
+        topic = stack.topic_of(one.feed, stack.feed(one.feed).version)
+        about = stack.admin.describe([topic]).get(topic)
+        if about is not None:
+            bounds = stack.admin.bounds(topic, about.partitions)
+            found[one.feed] = Input(
+                one.feed, topic, about.id, {number: (b.low, b.high) for number, b in bounds.items()}
+            )
+    return found
+
+
+def _stores(stack: Stack, entry: JobEntry) -> dict[str, str]:
+    names = {
+        one.name: changelog_name(stack.settings.name, entry.spec.name, one.name) for one in entry.spec.stores
+    }
+    about = stack.admin.describe(list(names.values()))
+    return {store: about[topic].id for store, topic in names.items() if topic in about}
+
+
+def _other_writers(jobs: JobsFeed, name: str, tables: Sequence[str]) -> dict[str, str]:
+    return {
+        feed: other
+        for other, entry in jobs.look()[0].items()
+        if other != name
+        for feed in entry.spec.outputs
+        if feed in tables
+    }
+
+
+def downstream_of(jobs: JobsFeed, name: str) -> list[str]:
+    """The jobs that read what this one writes, and those that read what they write, in order."""
+    entries = jobs.look()[0]
+    found: list[str] = []
+    feeds = list(entries[name].spec.outputs) if name in entries else []
+    while feeds:
+        feed = feeds.pop(0)
+        for other, entry in entries.items():
+            if other != name and other not in found and feed in [one.feed for one in entry.spec.inputs]:
+                found.append(other)
+                feeds += entry.spec.outputs
+    return found
+
+
+def _cuts(stack: Stack, index: CheckpointIndex, name: str, tables: Sequence[str], point: Point) -> list[Cut]:
+    if not tables:
+        return []
+    targets: Mapping[TaskId, Checkpoint | None] = point.checkpoints
+    places = [index.offset_of(one) for one in targets.values() if one is not None]
+    start = min((place for place in places if place is not None), default=None)
+    later: list[Checkpoint] = []
+    cuts: list[Cut] = []
+    stream = iter(()) if start is None else index.following(name, start)
+    while True:
+        portion = list(islice(stream, 200))
+        later += portion
+        cuts = [_cut(stack, feed, targets, later) for feed in tables]
+        # Every container must have said where it stood after the point.
+        if not portion or len(later) >= _MOST_LATER or all(is_settled(one, cuts) for one in portion[-50:]):
+            return cuts
+
+
+def _cut(
+    stack: Stack, feed: str, targets: Mapping[TaskId, Checkpoint | None], later: Sequence[Checkpoint]
+) -> Cut:
+    spec = stack.feed(feed)
+    topic = stack.topic_of(feed, spec.version)
+    about = stack.admin.describe([topic])[topic]
+    ends = stack.admin.ends(topic, range(about.partitions))
+    return output_cut(feed, [ends[number] for number in sorted(ends)], targets, later, (topic, about.id))

@@ -1,0 +1,290 @@
+"""Where a rewind lands, what it undoes and what speaks against it: values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from stack.model.checkpoint import Checkpoint, InputPoint
+from stack.model.plan import TaskId
+from stack.model.startpoint import format_time
+
+
+class StateChoice(StrEnum):
+    """What becomes of the stores."""
+
+    THEN = "then"  # as they were at the point
+    KEEP = "keep"  # as they are now
+    EMPTY = "empty"
+
+
+class OutputsChoice(StrEnum):
+    """What becomes of the outputs."""
+
+    RESTORE = "restore"  # tables become what they were at the point; an event feed refuses
+    APPEND = "append"  # tables as above; what was written to event feeds stays, and more is added
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Per partition of a table output: what stands before belongs to commits that stay.
+
+    `unclear` are partitions where commits that stay and commits that go have written among each other.
+    """
+
+    feed: str
+    topic: str
+    topic_id: str
+    offsets: tuple[int, ...]
+    ends: tuple[int, ...]
+    unclear: tuple[int, ...] = ()
+
+    @property
+    def span(self) -> int:
+        """How many offsets lie behind the cut."""
+        return sum(end - offset for offset, end in zip(self.offsets, self.ends, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One task: where it stands, and where it goes; None is before its first commit."""
+
+    task: TaskId
+    now: Checkpoint | None
+    then: Checkpoint | None
+
+    @property
+    def records(self) -> int:
+        """How many offsets of its inputs are read again."""
+        if self.now is None:
+            return 0
+        return sum(
+            max(0, offset - self._then_offset(feed, number))
+            for feed, point in self.now.inputs.items()
+            for number, offset in point.offsets.items()
+        )
+
+    def _then_offset(self, feed: str, number: int) -> int:
+        point = None if self.then is None else self.then.inputs.get(feed)
+        return 0 if point is None else point.offsets.get(number, 0)
+
+    @property
+    def deltas(self) -> int:
+        """How many offsets of its changelogs are undone at most."""
+        if self.now is None:
+            return 0
+        return sum(max(0, point.end - self.store_end(name)) for name, point in self.now.stores.items())
+
+    def store_end(self, store: str) -> int:
+        """How far the changelog of a store reached at the point."""
+        point = None if self.then is None else self.then.stores.get(store)
+        return 0 if point is None else point.end
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input as it is now: which offsets its partitions hold."""
+
+    feed: str
+    topic: str
+    topic_id: str
+    bounds: Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a plan depends on."""
+
+    job: str
+    version: str
+    moves: Sequence[Move]
+    horizon_ms: int
+    now_ms: int
+    inputs: Mapping[str, Input]
+    cuts: Sequence[Cut] = ()
+    event_outputs: Sequence[str] = ()
+    # Stores as the job has them now, with the topic ids of their changelogs.
+    stores: Mapping[str, str] = field(default_factory=dict)
+    state: StateChoice = StateChoice.THEN
+    outputs: OutputsChoice = OutputsChoice.RESTORE
+    best_effort: bool = False
+    # Other jobs that write to a table output.
+    other_writers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something that speaks against a rewind, and what to do about it."""
+
+    message: str
+    hint: str
+
+
+def find_refusals(facts: Facts) -> Iterator[Refusal]:
+    """Everything that speaks against going back."""
+    yield from _nothing_to_do(facts)
+    yield from _beyond_horizon(facts)
+    yield from _inputs(facts)
+    yield from _stores(facts)
+    yield from _outputs(facts)
+
+
+def _nothing_to_do(facts: Facts) -> Iterator[Refusal]:
+    if all(one.now is None for one in facts.moves):
+        message = f"job {facts.job!r} has not committed anything yet"
+        yield Refusal(message, "There is nothing to go back from.")
+    elif facts.state is StateChoice.THEN and all(_same(one) for one in facts.moves):
+        yield Refusal(
+            f"job {facts.job!r} stands at that point already",
+            f"`stack offsets list {facts.job}` shows the points before it.",
+        )
+
+
+def _same(move: Move) -> bool:
+    return move.now == move.then or (
+        move.now is not None and move.then is not None and move.now.number == move.then.number
+    )
+
+
+def _beyond_horizon(facts: Facts) -> Iterator[Refusal]:
+    if facts.best_effort or facts.state is not StateChoice.THEN:
+        return
+    old = [
+        one.then
+        for one in facts.moves
+        if one.then is not None
+        and one.then.stores
+        and not _same(one)
+        and facts.now_ms - one.then.time_ms >= facts.horizon_ms
+    ]
+    if old:
+        oldest = min(one.time_ms for one in old)
+        edge = format_time(facts.now_ms - facts.horizon_ms)
+        yield Refusal(
+            f"the point is from {format_time(oldest)}, beyond the horizon of {facts.horizon_ms // 1000} s: "
+            "compaction may have removed values that state had then",
+            f"The nearest exact point is {edge} (--to {edge}). To rebuild from the source, --to oldest "
+            "--state empty. To take what is left of the state, --best-effort.",
+        )
+
+
+def _inputs(facts: Facts) -> Iterator[Refusal]:
+    for move in facts.moves:
+        for feed, now in facts.inputs.items():
+            point = None if move.then is None else move.then.inputs.get(feed)
+            if point is not None:
+                yield from _input(facts, move, feed, point, now)
+
+
+def _input(facts: Facts, move: Move, feed: str, point: InputPoint, now: Input) -> Iterator[Refusal]:
+    if point.topic_id != now.topic_id:
+        yield Refusal(
+            f"feed {feed!r} was deleted and made anew since then: its offsets of that point mean nothing",
+            f"Go back no further than the job's first commit on it: `stack offsets list {facts.job}`.",
+        )
+        return
+    for number, offset in point.offsets.items():
+        low, high = now.bounds.get(number, (0, 0))
+        if offset < low:
+            yield Refusal(
+                f"feed {feed!r}, partition {number}: offsets {offset} to {low - 1} are gone: retention "
+                f"removed {low - offset:,} records that task {move.task} would read again",
+                "Choose a later point; the feed must keep records for as long as one wants to go back.",
+            )
+        elif offset > high:
+            yield Refusal(
+                f"feed {feed!r}, partition {number} ends at {high}, before the point at {offset}",
+                "Somebody cut the feed. Choose an earlier point.",
+            )
+
+
+def _stores(facts: Facts) -> Iterator[Refusal]:
+    told = set()
+    for move in facts.moves:
+        for name, point in {} if move.then is None else move.then.stores.items():
+            now = facts.stores.get(name)
+            if now is not None and now != point.topic_id and name not in told:
+                told.add(name)
+                yield Refusal(
+                    f"the changelog of store {name!r} was deleted and made anew since then",
+                    "What the state was before is gone. Choose a later point.",
+                )
+
+
+def _outputs(facts: Facts) -> Iterator[Refusal]:
+    for feed, job in facts.other_writers.items():
+        yield Refusal(
+            f"table feed {feed!r} is also written by job {job!r}: what belongs to whom cannot be told",
+            "A table feed has one writing job. Give the other one a feed of its own.",
+        )
+    if facts.event_outputs and facts.outputs is not OutputsChoice.APPEND:
+        names = ", ".join(facts.event_outputs)
+        yield Refusal(
+            f"the job writes events to {names}: events are not unwritten, they would be there twice",
+            "Say --outputs append if its readers can bear that.",
+        )
+    for cut in facts.cuts:
+        if cut.unclear and not facts.best_effort:
+            numbers = ", ".join(map(str, cut.unclear))
+            yield Refusal(
+                f"at that point several containers were writing to table {cut.feed!r} at once (partitions "
+                f"{numbers}): which of their records stay cannot be told",
+                "Choose a named point (`stack offsets annotate` makes one at which all stand still), or a "
+                "moment at which the job was paused. --best-effort keeps what is unclear.",
+            )
+
+
+def output_cut(
+    feed: str,
+    ends: Sequence[int],
+    targets: Mapping[TaskId, Checkpoint | None],
+    later: Iterable[Checkpoint],
+    topic: tuple[str, str],
+) -> Cut:
+    """Where the records of commits that stay end in each partition of an output.
+
+    `later` are the job's checkpoints in the order of the feed, from the first target on; `ends` is where the
+    partitions end now.
+    """
+    following = [one for one in later if feed in one.outputs]
+    kept = [one for one in targets.values() if one is not None and feed in one.outputs]
+    offsets, unclear = [], []
+    for partition, end in enumerate(ends):
+        cut = max((_kept_end(one, following, feed, partition, end) for one in kept), default=0)
+        offsets.append(cut)
+        if any(_reaches_below(one, targets, feed, partition, cut) for one in following):
+            unclear.append(partition)
+    return Cut(feed, *topic, tuple(offsets), tuple(ends), tuple(unclear))
+
+
+def _kept_end(one: Checkpoint, following: Sequence[Checkpoint], feed: str, partition: int, end: int) -> int:
+    """The end of what a commit and those of its container before it have written to a partition."""
+    point = one.outputs[feed]
+    if not point.may_have_written(partition):
+        return point.ends[partition]
+    for after in following:
+        # The records of one commit share their time; the container's next one tells where this one ended.
+        if after.slot == one.slot and after.time_ms > one.time_ms:
+            return after.outputs[feed].ends[partition]
+    return end
+
+
+def _reaches_below(
+    one: Checkpoint, targets: Mapping[TaskId, Checkpoint | None], feed: str, partition: int, cut: int
+) -> bool:
+    """Whether a commit that goes may have written before the cut."""
+    target = targets.get(one.task)
+    if target is not None and one.number <= target.number:
+        return False
+    point = one.outputs[feed]
+    return point.may_have_written(partition) and point.ends[partition] < cut
+
+
+def is_settled(later: Checkpoint, cuts: Sequence[Cut]) -> bool:
+    """Whether commits after this one cannot make a cut unclear: everything of theirs stands behind it."""
+    return all(
+        cut.feed not in later.outputs
+        or all(end >= offset for end, offset in zip(later.outputs[cut.feed].ends, cut.offsets, strict=True))
+        for cut in cuts
+    )

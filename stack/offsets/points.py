@@ -1,0 +1,188 @@
+"""From what a person typed to commits of a job: the checkpoint of each task at a startpoint."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stack.errors import BadInput, NotFound
+from stack.model.checkpoint import Checkpoint
+from stack.model.plan import TaskId
+from stack.model.startpoint import (
+    AtAnnotation,
+    AtCheckpoint,
+    AtOffset,
+    AtOffsets,
+    AtTime,
+    AtVersion,
+    JobStartpoint,
+    Latest,
+    Oldest,
+    format_time,
+)
+from stack.offsets.index import CheckpointIndex, Row
+
+_NEAREST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point in the life of a job: the last commit of each task then, None before its first."""
+
+    words: str
+    checkpoints: Mapping[TaskId, Checkpoint | None]
+    aligned: bool = False
+
+    @property
+    def time_ms(self) -> int | None:
+        """When the last of these commits was made."""
+        times = [one.time_ms for one in self.checkpoints.values() if one is not None]
+        return max(times, default=None)
+
+
+def find_point(
+    index: CheckpointIndex, job: str, tasks: Sequence[TaskId], startpoint: JobStartpoint, feed: str | None
+) -> Point:
+    """The point that a startpoint means; NotFound with the nearest there are. `feed` is what offsets are of:
+    the only input of the job that is divided among its tasks, None if it has several."""
+    match startpoint:
+        case Oldest():
+            return Point("before the first commit", dict.fromkeys(tasks))
+        case Latest():
+            return _whole(index, "the last commit", tasks, lambda task: index.last(job, task))
+        case AtTime(timestamp_ms=moment):
+            return _at_time(index, job, tasks, moment)
+        case AtAnnotation(name=name):
+            return _named(index, job, tasks, name)
+        case AtVersion(prefix=prefix):
+            return _at_version(index, job, tasks, prefix)
+        case AtCheckpoint(task=task, number=number):
+            return _at_number(index, job, tasks, (task, number))
+        case AtOffset(offset=offset):
+            return _at_offsets(index, job, tasks, dict.fromkeys(range(len(tasks)), offset), feed)
+        case AtOffsets(offsets=offsets):
+            return _at_offsets(index, job, tasks, offsets, feed)
+
+
+def _whole(
+    index: CheckpointIndex, words: str, tasks: Sequence[TaskId], row_of: Callable[[TaskId], Row | None]
+) -> Point:
+    found: dict[TaskId, Checkpoint | None] = {}
+    for task in tasks:
+        row = row_of(task)
+        found[task] = None if row is None else index.checkpoint(row)
+    return Point(words, found)
+
+
+def _at_time(index: CheckpointIndex, job: str, tasks: Sequence[TaskId], moment_ms: int) -> Point:
+    point = _whole(index, format_time(moment_ms), tasks, lambda task: index.at_time(job, task, moment_ms))
+    if point.time_ms is None:
+        first = min((row.time_ms for row in _ends(index.first, job, tasks)), default=None)
+        known = "" if first is None else f"its first commit that is still known is of {format_time(first)}"
+        raise NotFound(
+            f"job {job!r} had no commit at {format_time(moment_ms)}",
+            hint=f"{known or 'it has none at all'}; --to oldest is before everything.",
+        )
+    return point
+
+
+def _ends(look: Callable[[str, TaskId], Row | None], job: str, tasks: Sequence[TaskId]) -> list[Row]:
+    return [row for task in tasks if (row := look(job, task)) is not None]
+
+
+def _named(index: CheckpointIndex, job: str, tasks: Sequence[TaskId], name: str) -> Point:
+    found = index.annotated(job, name)
+    if found is None:
+        names = index.names(job)
+        near = difflib.get_close_matches(name, names, n=_NEAREST, cutoff=0.4)
+        if near:
+            hint = f"Did you mean {' or '.join('@' + one for one in near)}?"
+        elif names:
+            hint = f"There are: {', '.join('@' + one for one in list(names)[-10:])}."
+        else:
+            hint = f"No point of it has a name yet: `stack offsets annotate {job} NAME` gives one."
+        raise NotFound(f"no point of job {job!r} is named {name!r}", hint=hint)
+    return Point(f"@{name}", {task: found.checkpoints.get(task) for task in tasks}, found.aligned)
+
+
+def _at_version(index: CheckpointIndex, job: str, tasks: Sequence[TaskId], prefix: str) -> Point:
+    versions = index.versions(job)
+    matching = [one for one, *_ in versions if one.startswith(prefix)]
+    if len(matching) != 1:
+        told = ", ".join(f"{one} (from {format_time(first)})" for one, first, *_ in versions[-5:]) or "none"
+        what = "no version" if not matching else f"{len(matching)} versions"
+        raise NotFound(
+            f"{what} of job {job!r} begins with {prefix!r}", hint=f"Versions whose commits are known: {told}."
+        )
+    first = index.first_of_version(job, matching[0])
+    if first is None:
+        raise NotFound(f"version {matching[0]} of job {job!r} has made no commit")
+    words = f"where version {matching[0]} took over"
+    # Whatever another version had committed before: the tasks of a version begin within moments.
+    return _whole(index, words, tasks, lambda task: index.before_version(job, task, matching[0]))
+
+
+def _at_number(index: CheckpointIndex, job: str, tasks: Sequence[TaskId], which: tuple[str, int]) -> Point:
+    name, number = which
+    task = next((one for one in tasks if str(one) == name), None)
+    if task is None:
+        raise NotFound(f"job {job!r} has no task {name!r}", hint=f"It has {', '.join(map(str, tasks))}.")
+    row = index.numbered(job, task, number)
+    if row is None:
+        first, last = index.first(job, task), index.last(job, task)
+        known = f"{first.number} to {last.number}" if first is not None and last is not None else "none"
+        raise NotFound(f"task {name} of job {job!r} has no commit {number}", hint=f"Known are {known}.")
+    moment_ms = row.time_ms
+
+    def row_of(one: TaskId) -> Row | None:
+        return row if one == task else index.at_time(job, one, moment_ms)
+
+    return _whole(index, f"commit {number} of {name}", tasks, row_of)
+
+
+def _at_offsets(
+    index: CheckpointIndex,
+    job: str,
+    tasks: Sequence[TaskId],
+    offsets: Mapping[int, int],
+    feed: str | None,
+) -> Point:
+    if feed is None:
+        raise BadInput(
+            f"job {job!r} has several inputs: an offset does not tell which is meant",
+            hint="Give a time, a commit (main-0#17), a version or a named point.",
+        )
+    numbers = {task.partition for task in tasks}
+    strange = sorted(set(offsets) - numbers)
+    if strange:
+        raise BadInput(f"feed {feed!r} has no partition {strange[0]}", hint=f"It has {len(numbers)}.")
+    words = ",".join(f"p{number}={offset}" for number, offset in sorted(offsets.items()))
+
+    def row_of(task: TaskId) -> Row | None:
+        wanted = offsets.get(task.partition)
+        last = index.last(job, task)
+        return last if wanted is None else _last_not_after(index, job, task, (feed, wanted))
+
+    return _whole(index, words, tasks, row_of)
+
+
+def _last_not_after(index: CheckpointIndex, job: str, task: TaskId, wanted: tuple[str, int]) -> Row | None:
+    """The last commit that had read no further; offsets grow with the numbers, but for rewinds."""
+    first, last = index.first(job, task), index.last(job, task)
+    if first is None or last is None:
+        return None
+    feed, offset = wanted
+    low, high, found = first.number, last.number, None
+    while low <= high:
+        middle = (low + high) // 2
+        row = index.numbered(job, task, middle)
+        if row is None:
+            low = middle + 1
+            continue
+        point = index.checkpoint(row).inputs.get(feed)
+        if point is None or point.offsets.get(task.partition, 0) <= offset:
+            found, low = row, middle + 1
+        else:
+            high = middle - 1
+    return found
