@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ops.cli.output import note, say_json, table
 from ops.cli.root import Session, json_option, pass_session
+
+if TYPE_CHECKING:
+    from stack.connection import Stack
 
 _LAST = 50
 _MOST_TEXT = 80
@@ -58,3 +63,16 @@ def _short(tree: dict[str, object]) -> str:
         f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in told.items()
     )
     return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
+
+
+def audited(
+    stack: Stack,
+    what: str,
+    job: str,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    """Note in the audit feed what was just asked of a job."""
+    from stack.deploy.audit import entry_of, write_audit
+
+    write_audit(stack, entry_of(what, job, before=before, after=after))

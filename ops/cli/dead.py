@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ops.cli.audit import audited
 from ops.cli.output import note, plural, progress, say, say_json, table
 from ops.cli.root import Session, json_option, pass_session
 
@@ -266,6 +267,7 @@ def redrive(
         if not only_plan:
             with progress(f"redriving {job}", plan.total) as bar:
                 done = one.run(plan, bar.advance_to)
+            audited(stack, "redrive", job, after={"to": to, "records": done, "where": where or ""})
     if as_json:
         counts = [
             {"feed": feed, "kind": kind, "records": count} for (feed, kind), count in plan.counts.items()

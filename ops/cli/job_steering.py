@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ops.cli.audit import audited
 from ops.cli.job_waiting import timeout_option, wait_for
 from ops.cli.jobs import jobs
 from ops.cli.output import note, plural, say, say_json
@@ -31,6 +32,8 @@ def _stop(session: Session, name: str, desired: Desired, timeout: float | None, 
 
     with session.open() as stack, watch_jobs(stack) as watch:
         entry, news = ask(watch.jobs, name, desired)
+        if news:
+            audited(stack, str(desired), name, after={"desired": str(desired)})
         wait_for(watch, name, judge_stopped(entry.spec, desired), timeout or _LIMIT_S)
     line = f"{name} is {desired}" if news else f"{name} was {desired} already"
     _answer(as_json, line, job=name, desired=str(desired), changed=news)
@@ -88,6 +91,8 @@ def resume(session: Session, name: str, timeout: float | None, as_json: bool) ->
 
     with session.open() as stack, watch_jobs(stack) as watch:
         entry, news = resume_job(watch.jobs, name, watch.look(name))
+        if news:
+            audited(stack, "resume", name, after={"desired": str(entry.desired)})
         wait_for(watch, name, judge_running(entry.spec), timeout or _LIMIT_S)
     line = f"{name} runs" if news else f"{name} was running already"
     _answer(as_json, line, job=name, desired=str(entry.desired), changed=news)
@@ -114,7 +119,10 @@ def scale(session: Session, name: str, containers: int, timeout: float | None, a
     from stack.model.job import Desired
 
     with session.open() as stack, watch_jobs(stack) as watch:
+        before = watch.jobs.get(name).spec.settings.containers
         entry, news = scale_job(watch.jobs, name, containers)
+        if news:
+            audited(stack, "scale", name, {"containers": before}, {"containers": containers})
         if entry.desired is Desired.RUNNING:
             wait_for(watch, name, judge_scaled(entry.spec), timeout or _LIMIT_S)
     size = plural(containers, "container")
@@ -157,6 +165,7 @@ def remove(
         if not is_there and not (with_state and watch.jobs.left(name)):
             watch.jobs.get(name)
         watch.jobs.remove(name)
+        audited(stack, "remove", name, after={"with_state": with_state})
         wait_for(watch, name, judge_gone(name), timeout or _LIMIT_S)
         if with_state:
             if not as_json:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ops.cli.audit import audited
 from ops.cli.job_waiting import timeout_option, wait_for
 from ops.cli.output import note, say, say_json
 from ops.cli.root import Session, json_option, pass_session
@@ -54,6 +55,9 @@ def deploy(session: Session, path: Path, no_wait: bool, timeout: float | None, a
     with session.open() as stack, watch_jobs(stack) as watch:
         deployed = deploy_job(stack, path, (lambda _: None) if as_json else note)
         spec = deployed.entry.spec
+        if not deployed.is_same:
+            before = None if deployed.before is None else {"version": deployed.before.spec.version}
+            audited(stack, "deploy", spec.name, before, {"version": spec.version})
         if not as_json:
             _say_deployed(deployed)
         if not no_wait:

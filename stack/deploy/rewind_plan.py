@@ -25,6 +25,7 @@ from stack.engine.rewind import (
 )
 from stack.errors import BadInput
 from stack.model.checkpoint import Checkpoint
+from stack.model.feed import Table
 from stack.model.job import JobEntry, changelog_name
 from stack.model.plan import TaskId, tasks_of
 from stack.model.startpoint import JobStartpoint, Latest
@@ -135,7 +136,7 @@ def make_plan(stack: Stack, jobs: JobsFeed, index: CheckpointIndex, name: str, w
         job=name,
         version=spec.version,
         moves=moves,
-        horizon_ms=spec.settings.horizon_ms,
+        horizon_ms=min([spec.settings.horizon_ms, *_table_horizons(stack, tables)]),
         now_ms=now_ms(),
         inputs=_inputs(stack, entry),
         cuts=cuts,
@@ -167,6 +168,11 @@ def make_plan(stack: Stack, jobs: JobsFeed, index: CheckpointIndex, name: str, w
 
 def _last(index: CheckpointIndex, name: str, tasks: Sequence[TaskId]) -> list[tuple[TaskId, Row | None]]:
     return [(task, index.last(name, task)) for task in tasks]
+
+
+def _table_horizons(stack: Stack, tables: Sequence[str]) -> list[int]:
+    kinds = [stack.feed(feed).storage for feed in tables]
+    return [one.horizon_ms for one in kinds if isinstance(one, Table)]
 
 
 def _divided_input(entry: JobEntry) -> str | None:

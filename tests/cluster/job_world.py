@@ -75,6 +75,7 @@ class JobWorld:
         sources: dict[str, int | str] | None = None,
         code: str = COUNT,
         settings: str = SETTINGS,
+        derived: str = DERIVED,
     ) -> None:
         self.stack = stack
         sources = sources or {"clicks": 2}
@@ -89,7 +90,7 @@ class JobWorld:
             )
             for name, kind in sources.items()
         )
-        text += DERIVED.format(name="tallies", inputs=json.dumps(list(sources)))
+        text += derived.format(name="tallies", inputs=json.dumps(list(sources)))
         (schemas / "catalog.toml").write_text(text)
         apply(stack)
         self.folder = Path(stack.settings.root) / "count"

@@ -1,0 +1,318 @@
+"""Rewinds on real Kafka, ZooKeeper and RocksDB: whole, exact, and through compaction and kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from stack import Latest, Oldest, Stack
+from stack.deploy.audit import read_audit
+from stack.deploy.jobs import jobs_feed
+from stack.deploy.rewind_plan import RewindPlan, Wanted, make_plan
+from stack.deploy.rewinding import Landed, Rewinding
+from stack.engine.rewind import OutputsChoice, StateChoice
+from stack.errors import BadInput
+from stack.model.checkpoint import Checkpoint
+from stack.model.plan import Reason, TaskId, tasks_of
+from stack.model.startpoint import AtAnnotation, AtCheckpoint, AtVersion, JobStartpoint
+from stack.offsets.index import CheckpointIndex
+from stack.offsets.naming import name_point
+from tests.cluster.job_world import DERIVED, SETTINGS, JobWorld
+from tests.clusters import RUN_VARIABLE, wait_for
+from tests.fleets import HandFleet
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+TABLE = DERIVED.replace('retention = "forever"', 'table = true\nhorizon = "1h"')
+# A click with n = 0 lets its user be forgotten.
+CODE = """
+from stack import Feed, Job
+
+clicks, tallies = Feed("clicks"), Feed("tallies")
+job = Job("count")
+
+
+@job.task(clicks, store="counts")
+def count(click, ctx):
+    if click["n"] == 0:
+        if click["user"] in ctx.state:
+            del ctx.state[click["user"]]
+        ctx.emit(tallies, None, key=click["user"])
+        return
+    number = ctx.state.get(click["user"], 0) + {step}
+    ctx.state[click["user"]] = number
+    ctx.emit(tallies, {{"user": click["user"], "count": number}})
+"""
+ONE, TWO = CODE.format(step=1), CODE.format(step=2)
+
+
+@dataclass
+class Rewinds:
+    """A world whose job goes back."""
+
+    world: JobWorld
+    fleet: HandFleet
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+
+    @property
+    def stack(self) -> Stack:
+        return self.world.stack
+
+    def click(self, count: int, users: int = 12) -> None:
+        with self.stack.writer("clicks") as writer:
+            for _ in range(count):
+                user = f"user-{self.chance.randrange(users)}"
+                writer.write({"user": user, "n": self.chance.choice((0, 1, 1, 1, 1))})
+
+    def run(self, containers: int = 1) -> None:
+        self.fleet.plan(containers)
+        for slot in range(containers):
+            self.fleet.start(slot)
+
+    def stop(self) -> None:
+        slots = list(self.fleet.tasks)
+        self.fleet.plan({})
+        for slot in slots:
+            assert self.fleet.ending(slot).reason is Reason.STOPPED
+
+    def inputs(self) -> dict[int, list[tuple[str, int]]]:
+        """Every click by partition: user and number."""
+        found: dict[int, list[tuple[str, int]]] = {0: [], 1: []}
+        with self.stack.reader("clicks") as reader:
+            reader.seek(Oldest(), until=Latest())
+            for record in reader.records():
+                found[record.partition].append((record.key, record.value["n"]))
+        return found
+
+    def table(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with self.stack.reader("tallies") as reader:
+            reader.seek(Oldest(), until=Latest())
+            for record in reader.records():
+                found.pop(record.key, None)
+                if record.value is not None:
+                    found[record.key] = record.value["count"]
+        return found
+
+    def await_read(self) -> None:
+        """Until everything that was clicked is committed."""
+        topic = self.stack.topic_of("clicks")
+
+        def is_read() -> bool:
+            ends = self.stack.admin.ends(topic, range(2))
+            points = self.world.checkpoints()
+            return all(
+                TaskId("main", number) in points
+                and points[TaskId("main", number)].inputs["clicks"].offsets[number] >= end
+                for number, end in ends.items()
+                if end
+            )
+
+        wait_for(is_read, "all clicks to be committed")
+
+    def plan(self, to: JobStartpoint, state: StateChoice = StateChoice.THEN) -> RewindPlan:
+        with CheckpointIndex(self.stack) as index:
+            index.refresh()
+            wanted = Wanted(to, state, OutputsChoice.RESTORE)
+            return make_plan(self.stack, jobs_feed(self.stack), index, "count", wanted)
+
+    def rewind(self, to: JobStartpoint) -> Landed:
+        jobs = jobs_feed(self.stack)
+        rewinding = Rewinding(self.stack, jobs, lambda: len(self.fleet.nodes.reports()))
+        return rewinding.carry_out(jobs.get("count"), self.plan(to).intent("a test"))
+
+    def commits(self) -> list[Checkpoint]:
+        """Every commit of a container, in order."""
+        with CheckpointIndex(self.stack) as index:
+            index.refresh()
+            return [one for one in index.following("count", 0) if one.slot >= 0]
+
+
+class CutOff(Exception):
+    """A command that was killed."""
+
+
+def replayed(
+    inputs: dict[int, list[tuple[str, int]]], point: dict[TaskId, Checkpoint | None], step: int = 1
+) -> dict[str, int]:
+    """What the counts must be at a point: the inputs up to it, once more, in plain Python."""
+    counts: Counter[str] = Counter()
+    for task, one in point.items():
+        end = 0 if one is None else one.inputs["clicks"].offsets[task.partition]
+        for user, number in inputs[task.partition][:end]:
+            if number == 0:
+                del counts[user]
+            else:
+                counts[user] += step
+    return dict(counts)
+
+
+@pytest.fixture
+def rewinds(stack: Stack) -> Iterator[Rewinds]:
+    world = JobWorld(stack, code=ONE, derived=TABLE)
+    with HandFleet(stack, world.folder) as fleet:
+        yield Rewinds(world, fleet)
+
+
+def test_a_job_goes_back_whole_and_comes_out_as_one_that_never_did(rewinds: Rewinds) -> None:
+    rewinds.click(300)
+    rewinds.run()
+    rewinds.await_read()
+    name_point(rewinds.stack, rewinds.fleet.spec, "before", {"k": "v"}, "me", is_still=False)
+    before = rewinds.table()
+    rewinds.click(200, users=20)
+    rewinds.await_read()
+    after = rewinds.table()
+    assert after != before
+    rewinds.stop()
+    landed = rewinds.rewind(AtAnnotation("before"))
+    assert rewinds.table() == before
+    assert rewinds.world.counts() == before
+    assert landed.state_changes >= 1
+    assert jobs_feed(rewinds.stack).get("count").rewind is None
+    (entry,) = [one for one in read_audit(rewinds.stack) if one.what == "rewind"]
+    assert (entry.job, entry.reason, entry.after["to"]) == ("count", "a test", "@before")
+    # The local store catches up with what was undone, and everything after the point is read again.
+    rewinds.run()
+    rewinds.await_read()
+    assert rewinds.table() == rewinds.world.counts() == after
+    # Back to where it was before it went back: a line of commits has no loops.
+    rewinds.stop()
+    numbers = [one.number for one in rewinds.commits() if one.task.partition == 0]
+    assert numbers == sorted(set(numbers))
+
+
+def test_with_new_code_everything_after_the_point_is_computed_anew(rewinds: Rewinds) -> None:
+    rewinds.click(200)
+    rewinds.run()
+    rewinds.await_read()
+    rewinds.stop()
+    point = dict.fromkeys(tasks_of(2)) | rewinds.world.checkpoints()
+    name_point(rewinds.stack, rewinds.fleet.spec, "bug", {}, "me", is_still=True)
+    rewinds.click(150, users=30)
+    rewinds.world.write_job(TWO, SETTINGS)
+    rewinds.fleet.redeploy(rewinds.world.folder)
+    rewinds.run()
+    rewinds.await_read()
+    rewinds.stop()
+    version = rewinds.fleet.spec.version
+    by_version, by_name = rewinds.plan(AtVersion(version[:6])), rewinds.plan(AtAnnotation("bug"))
+    assert {one.task: one.then for one in by_version.moves} == {one.task: one.then for one in by_name.moves}
+    rewinds.rewind(AtVersion(version[:6]))
+    inputs = rewinds.inputs()
+    assert rewinds.table() == rewinds.world.counts() == replayed(inputs, point)
+    rewinds.run()
+    rewinds.await_read()
+    expected = Counter(replayed(inputs, point))
+    for task, one in point.items():
+        start = one.inputs["clicks"].offsets[task.partition] if one is not None else 0
+        for user, number in inputs[task.partition][start:]:
+            if number == 0:
+                del expected[user]
+            else:
+                expected[user] += 2
+    assert rewinds.table() == rewinds.world.counts() == dict(expected)
+
+
+def test_nobody_opens_a_task_while_its_job_goes_back(rewinds: Rewinds) -> None:
+    rewinds.click(100)
+    rewinds.run()
+    rewinds.await_read()
+    rewinds.stop()
+    jobs = jobs_feed(rewinds.stack)
+    rewinding = Rewinding(rewinds.stack, jobs, lambda: 0)
+    intent = rewinds.plan(AtCheckpoint("main-0", 1)).intent("cut off")
+
+    def fail(*_: object) -> None:
+        raise CutOff
+
+    rewinding._undo = fail  # type: ignore[method-assign, assignment]
+    with pytest.raises(CutOff):
+        rewinding.carry_out(jobs.get("count"), intent)
+    # A runner that has not heard of it starts a container: it leaves, and nothing is committed.
+    before = rewinds.world.checkpoints()
+    rewinds.run()
+    ending = rewinds.fleet.ending()
+    assert (ending.reason, ending.message) == (Reason.LOST, "a rewind of job 'count' is not done yet")
+    assert rewinds.world.checkpoints() == before
+    # Somebody else finds it and brings it to its end.
+    again = Rewinding(rewinds.stack, jobs, lambda: 0)
+    found = again.pending(jobs.get("count").spec)
+    assert found is not None
+    assert (found.id, found.words, found.targets) == (intent.id, intent.words, dict(intent.targets))
+    again.carry_out(jobs.get("count"), found)
+    assert again.pending(jobs.get("count").spec) is None
+    assert rewinds.table() == rewinds.world.counts() == replayed(rewinds.inputs(), dict(intent.targets))
+
+
+def test_twenty_commits_are_restored_exactly_while_compaction_works(
+    stack: Stack,
+) -> None:
+    horizon_s = 30
+    settings = SETTINGS.replace("commit_max_ms = 50", f'commit_max_ms = 50\nhorizon = "{horizon_s}s"', 1)
+    derived = TABLE.replace('"1h"', f'"{horizon_s}s"')
+    world = JobWorld(stack, code=ONE, settings=settings, derived=derived)
+    with HandFleet(stack, world.folder) as fleet:
+        rewinds = Rewinds(world, fleet)
+        small = {"segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "30000"}
+        for topic in (world.changelog, stack.topic_of("tallies")):
+            stack.admin.change_settings(topic, small)
+        _clean_often(stack)
+        rewinds.run()
+        rewinds.click(400)
+        rewinds.await_read()
+        old = rewinds.commits()[-1]
+        end = min(world.changelog_ends().values())
+        # Records come in all the time, so that segments end; those of the beginning become too old.
+        deadline = time.monotonic() + 90
+        while min(_cleaned(world.changelog).values(), default=0) < end:
+            assert time.monotonic() < deadline, "the cleaner has not come by"
+            rewinds.click(5)
+            time.sleep(0.15)
+        rewinds.await_read()
+        rewinds.stop()
+        inputs = rewinds.inputs()
+        with pytest.raises(BadInput, match=f"beyond the horizon of {horizon_s} s"):
+            rewinds.plan(AtCheckpoint(str(old.task), old.number))
+        young = [one for one in rewinds.commits() if one.time_ms > (time.time() - 8) * 1000]
+        chosen = rewinds.chance.sample(young, 20)
+        # The oldest first: each must still be inside the horizon when its turn comes.
+        for one in sorted(chosen, key=lambda point: point.time_ms):
+            landed = rewinds.rewind(AtCheckpoint(str(one.task), one.number))
+            expected = replayed(inputs, dict(landed.intent.targets))
+            assert rewinds.world.counts() == expected, f"state at {one.task}#{one.number}"
+            assert rewinds.table() == expected, f"table at {one.task}#{one.number}"
+
+
+def _clean_often(stack: Stack) -> None:
+    """The cleaner of the shared broker looks every half second."""
+    client = AdminClient({"bootstrap.servers": stack.access.bootstrap})
+    entry = ConfigEntry("log.cleaner.backoff.ms", "500", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+    for future in client.incremental_alter_configs([resource]).values():
+        future.result(10)
+
+
+def _cleaned(topic: str) -> dict[int, int]:
+    """How far the broker has compacted the partitions of a topic, from its own file."""
+    folder = Path(os.environ[RUN_VARIABLE])
+    found = {}
+    for file in folder.rglob("cleaner-offset-checkpoint"):
+        for line in file.read_text().splitlines()[2:]:
+            name, partition, offset = line.rsplit(" ", 2)
+            if name == topic:
+                found[int(partition)] = int(offset)
+    return found if len(found) == 2 else {}
