@@ -7,7 +7,7 @@ import click
 from ops.cli.output import note, say, say_json, table
 from ops.cli.root import json_option
 
-_STORIES = ("jobs", "feeds")
+_STORIES = ("jobs", "feeds", "rewind")
 
 
 @click.command()
@@ -15,12 +15,14 @@ _STORIES = ("jobs", "feeds")
 def demo(name: str) -> None:
     """Tell a story on a temporary cluster: every command real, everything removed at the end.
 
-    `jobs` deploys a job and kills it while it works; `feeds` fills, reads and evolves a feed.
+    `jobs` deploys a job and kills it while it works; `feeds` fills, reads and evolves a feed; `rewind` takes
+    back what a bad release has done.
 
     \b
     Example:
       stack demo
       stack demo feeds
+      stack demo rewind
     """
     import importlib
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections import Counter
 
 import click
 
 from ops.cluster.temporary import temporary_folder
+from ops.demo.counting import JOB, LIMIT_S, await_that, counts, views
 from ops.demo.story import Story, head
-from stack import Latest, Oldest, Stack
+from stack import Stack
 from stack.errors import ClusterFault
 from stack.model.plan import ContainerReport
 from stack.zookeeper.fleet import FleetNodes, open_fleet
 
-JOB = "count-views"
 _BEFORE, _DURING, _RATE = 20_000, 20_000, 2_000
-_LIMIT_S = 60.0
 
 
 def run() -> None:
@@ -55,21 +53,21 @@ def _crash(story: Story, stack: Stack, fleet: FleetNodes) -> None:
         f"feeds generate page-views --count {_DURING} --keys 500 --skew 1.1 --seed 8 --rate {_RATE}"
     )
     try:
-        _await(lambda: _outputs(stack) > _BEFORE + _DURING // 10, "counts of the new page views")
+        await_that(lambda: _outputs(stack) > _BEFORE + _DURING // 10, "counts of the new page views")
         victim = _containers(fleet)[0]
         story.show(f"kill -9 {victim.pid}    # container {victim.slot} of {JOB}")
         os.kill(victim.pid, signal.SIGKILL)
         killed = time.monotonic()
-        _await(lambda: _is_back(fleet, victim), "the container to come back")
+        await_that(lambda: _is_back(fleet, victim), "the container to come back")
         click.echo(f"container {victim.slot} works again after {time.monotonic() - killed:.1f} s")
         story.stack(f"jobs show {JOB}")
     finally:
-        load.wait(_LIMIT_S)
+        load.wait(LIMIT_S)
     head("Nothing lost, nothing doubled: every user's counts are 1, 2, 3, ... up to the number of views")
-    expected = _views(stack)
+    expected = views(stack)
     total = sum(expected.values())
-    _await(lambda: sum(map(len, _counts(stack).values())) >= total, f"{total:,} counts")
-    found = _counts(stack)
+    await_that(lambda: sum(map(len, counts(stack).values())) >= total, f"{total:,} counts")
+    found = counts(stack)
     lost = sum(len(set(range(1, number + 1)) - set(found.get(user, ()))) for user, number in expected.items())
     doubled = sum(len(numbers) - len(set(numbers)) for numbers in found.values())
     click.echo(f"page views {total:,}, users {len(expected):,}, lost {lost}, doubled {doubled}")
@@ -91,28 +89,3 @@ def _outputs(stack: Stack) -> int:
     spec = stack.feed("views-per-user")
     topic = stack.topic_of(spec.name, spec.version)
     return sum(stack.admin.ends(topic, range(spec.partitions)).values())
-
-
-def _views(stack: Stack) -> Counter[str]:
-    """How many page views each user has."""
-    with stack.reader("page-views") as reader:
-        reader.seek(Oldest(), until=Latest())
-        return Counter(record.key for record in reader.records())
-
-
-def _counts(stack: Stack) -> dict[str, list[int]]:
-    """Every count that was written, per user in order."""
-    counts: dict[str, list[int]] = {}
-    with stack.reader("views-per-user") as reader:
-        reader.seek(Oldest(), until=Latest())
-        for record in reader.records():
-            counts.setdefault(record.key, []).append(record.value["count"])
-    return counts
-
-
-def _await(condition: object, what: str) -> None:
-    deadline = time.monotonic() + _LIMIT_S
-    while not (callable(condition) and condition()):
-        if time.monotonic() > deadline:
-            raise ClusterFault(f"after {_LIMIT_S:.0f} s the demo still waits for {what}")
-        time.sleep(0.05)
