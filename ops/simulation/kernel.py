@@ -241,9 +241,9 @@ class Kernel:
 
     def current(self) -> Thread:
         thread = getcurrent()
-        if self._is_over or not isinstance(thread, Thread):
+        if self._is_over or thread.__class__ is not Thread:
             raise Killed
-        return thread
+        return thread  # type: ignore[return-value]
 
     def run(self) -> None:
         """Go on until `finished` is set; Stuck if that never comes."""

@@ -7,7 +7,7 @@ A guard whose loss no seed notices would mean that the simulation is too weak, o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -117,7 +117,7 @@ def _take_unknown_for_done() -> Any:
 def _read_to_the_stable_end() -> Any:
     real = KafkaAdmin.bounds
 
-    def bounds(self: KafkaAdmin, name: str, partitions: int) -> dict[int, OffsetBounds]:
+    def bounds(self: KafkaAdmin, name: str, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
         logs = self._access.memory.kafka.topic(name).logs  # type: ignore[union-attr]
         return {
             number: OffsetBounds(one.low, logs[number].stable)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ops.simulation.jobs import COUNT, PARTITIONS, RECOUNT, STACK, Simulated
+from ops.simulation.jobs import COUNT, RECOUNT, STACK, Simulated
 from ops.simulation.kernel import Broken, Process, Stuck
 from ops.simulation.machine import SimulatedMachine
 from ops.simulation.points import CrashPoint, Fate
@@ -51,7 +51,7 @@ class Verdict:
 
 
 # Entries as they stand in the jobs feed, by what differs in them: the same in many runs.
-_FIRST_ENTRIES: dict[tuple[str, int, Guarantee, int], bytes] = {}
+_FIRST_ENTRIES: dict[tuple[object, ...], bytes] = {}
 
 
 class Run:
@@ -204,14 +204,14 @@ class Run:
         while world.containers:
             world.kernel.wait(2.0)
         self._note(f"resets {simulated.name}")
-        for slot in range(PARTITIONS):
+        for slot in range(world.partitions):
             kafka.coordinator.initialise(transactional_id(STACK, simulated.name, slot), 45.0)
-        for task in tasks_of(PARTITIONS):
+        for task in tasks_of(world.partitions):
             place = (checkpoints_topic(STACK), checkpoint_partition(simulated.name))
             kafka.append(place, [(checkpoint_key(simulated.name, task), None, 0, None)])
         kafka.delete(simulated.changelog)
         kafka.delete(simulated.target)
-        kafka.create(simulated.target, PARTITIONS, {})
+        kafka.create(simulated.target, world.partitions, {})
         world.make_changelog(simulated)
         self._follow(simulated)
         self._insist(partial(self._want, simulated, Desired.RUNNING))
@@ -220,10 +220,20 @@ class Run:
         """Straight into the jobs feed: nothing can go wrong yet."""
         spec = self._next_spec(simulated)
         settings = spec.settings
-        key = (spec.name, settings.containers, settings.guarantee, settings.commit_max_ms)
+        # Most jobs have worked for long.
+        confirmed = self._chance.random() < 0.8
+        key = (
+            spec.name,
+            spec.partitions,
+            settings.containers,
+            settings.guarantee,
+            settings.commit_max_ms,
+            confirmed,
+        )
         entry = _FIRST_ENTRIES.get(key)
         if entry is None:
-            entry = _FIRST_ENTRIES[key] = json.dumps(entry_to_json(next_entry(None, spec))).encode()
+            first = replace(next_entry(None, spec), confirmed=confirmed)
+            entry = _FIRST_ENTRIES[key] = json.dumps(entry_to_json(first)).encode()
         self.world.kafka.append((jobs_name(STACK), 0), [(simulated.name.encode(), entry, 0, None)])
 
     def _deploy(self, simulated: Simulated) -> None:
@@ -240,7 +250,7 @@ class Run:
             horizon_ms=HORIZON_S * 1000,
             deploy_limit_ms=600_000,
         )
-        spec = simulated.spec(f"v{number}", settings)
+        spec = simulated.spec(f"v{number}", settings, self.world.partitions)
         self._note(f"deploys {simulated.name} {spec.version}, {settings.containers} containers")
         return spec
 

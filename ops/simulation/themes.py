@@ -46,6 +46,8 @@ class Theme:
     turns: tuple[int, int] = (1, 2)
     # Of what kind of process points count.
     kinds: frozenset[str] = frozenset({"container"})
+    # How often there is but one task in a job.
+    one_partition: float = 0.0
     two_containers: float = 0.3
     two_runners: float = 0.0
     two_jobs: float = 0.0
@@ -64,7 +66,9 @@ THEMES = (
         crash=0.3,
         pause=0.12,
         steps={"write": 5, "compact": 1},
-        turns=(1, 3),
+        turns=(1, 2),
+        one_partition=0.6,
+        two_containers=0.2,
         at_least_once=0.35,
     ),
     Theme(

@@ -228,15 +228,16 @@ class KafkaAdmin:
         while self.topic_names() & set(names) and self._clock() < deadline:
             self._sleep(0.02)
 
-    def bounds(self, name: str, partitions: int) -> dict[int, Bounds]:
-        """First offset and end of each partition.
+    def bounds(self, name: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+        """First offset and end of each of these partitions.
 
         The end is the high watermark: a commit that was just acknowledged is behind the last stable offset
         for a moment longer. So a read up to it waits for transactions that are open now.
         """
-        low = self._offsets(name, range(partitions), OffsetSpec.earliest())
-        high = self._offsets(name, range(partitions), OffsetSpec.latest())
-        return {number: Bounds(low[number], high[number]) for number in range(partitions)}
+        wanted = list(partitions)
+        low = self._offsets(name, wanted, OffsetSpec.earliest())
+        high = self._offsets(name, wanted, OffsetSpec.latest())
+        return {number: Bounds(low[number], high[number]) for number in wanted}
 
     def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
         """The high watermark of each partition; it counts what is not committed yet, too."""

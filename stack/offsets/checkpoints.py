@@ -45,7 +45,7 @@ def last_checkpoints(
     and goes back in growing steps.
     """
     topic, partition = checkpoints_topic(stack), checkpoint_partition(job)
-    bounds = admin.bounds(topic, PARTITIONS)[partition]
+    bounds = admin.bounds(topic, [partition])[partition]
     wanted = {checkpoint_key(job, task): task for task in tasks}
     found: dict[TaskId, Checkpoint] = {}
     end, window = bounds.high, _FIRST_LOOK

@@ -72,6 +72,7 @@ class JobNodes:
         self.root = f"{stack_node(stack)}/jobs/{job}"
         self._own: str | None = None
         self._closed = False
+        self._prepared = False
 
     def close(self) -> None:
         """Call nobody back any more."""
@@ -229,9 +230,11 @@ class JobNodes:
         return self._own
 
     def prepare(self) -> None:
-        """Make the folders that others are made in."""
-        for name in ("containers", "released"):
-            ensure(self.session, f"{self.root}/{name}")
+        """Make the folders that others are made in. They stay for as long as somebody leads the job."""
+        if not self._prepared:
+            for name in ("containers", "released"):
+                ensure(self.session, f"{self.root}/{name}")
+            self._prepared = True
 
 
 class FleetNodes:

@@ -59,10 +59,12 @@ class Ensemble:
 
     def tick(self) -> None:
         """Let sessions expire of which nothing was heard for too long."""
-        now = self.hooks.now_s()
-        for session in list(self._sessions.values()):
-            if session.quiet_since is not None and now - session.quiet_since >= session.timeout_s:
-                self.end_session(session)
+        quiet = [one for one in self._sessions.values() if one.quiet_since is not None]
+        if quiet:
+            now = self.hooks.now_s()
+            for session in quiet:
+                if session.quiet_since is not None and now - session.quiet_since >= session.timeout_s:
+                    self.end_session(session)
 
     def spread(self) -> None:
         """Let every client's server hear of the newest change, but for those that lag."""
