@@ -95,7 +95,7 @@ class Run:
             world.write_views(chance.randrange(2, 6))
             for simulated in self._jobs:
                 self._deploy_first(simulated)
-            world.kernel.wait(chance.random() * 4)
+            world.kernel.wait(chance.random() * 2)
             self._act()
             world.calm()
             world.write_views(2)
@@ -115,9 +115,9 @@ class Run:
             world.write_views(chance.randrange(1, 4))
             step = chance.choices(steps, often)[0]
             self._insist(partial(getattr(self, f"_{step}"), chance.choice(self._jobs)))
-        world.kernel.wait(chance.random() * 3)
-        while world.somebody_stands_still and chance.random() < 0.9:
-            world.kernel.wait(3.0)
+        world.kernel.wait(chance.random() * 2)
+        while world.somebody_stands_still and chance.random() < 0.85:
+            world.kernel.wait(6.0)
             world.write_views(1)
 
     def _refuse(self, simulated: Simulated) -> None:
@@ -154,8 +154,8 @@ class Run:
 
     def _linger(self, _simulated: Simulated) -> None:
         """Nobody does anything for a while; views come in."""
-        for _ in range(5):
-            self.world.kernel.wait(self._chance.random() * 6)
+        for _ in range(3):
+            self.world.kernel.wait(self._chance.random() * 9)
             self.world.write_views(1)
 
     def _lose_one(self, simulated: Simulated) -> None:

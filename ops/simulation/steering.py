@@ -76,9 +76,7 @@ class Steering:
         self._kernel.wait(delay_s)
 
     def is_due(self, operation: str, phase: str) -> bool:
-        """Whether something goes wrong here."""
-        if not self.active:
-            return False
+        """Whether something goes wrong here; only asked while anything does."""
         if self.kill_at is not None:
             self._kill_where_wanted(operation, phase)
             return False
@@ -178,7 +176,7 @@ class KafkaSteering(KafkaHooks):
         ):
             steering.refuses = False
             raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, "Local: Message timed out"))
-        if steering.is_due(operation, phase):
+        if steering.active and steering.is_due(operation, phase):
             self._go_wrong(client, operation, phase)
 
     def _go_wrong(self, client: KafkaClient, operation: str, phase: str) -> None:
@@ -237,7 +235,7 @@ class ZooKeeperSteering(ZooKeeperHooks):
         if quick and phase == AFTER:
             return
         steering.pass_time(_QUICK_AT_ONCE if quick else _AT_ONCE)
-        if not steering.is_due(f"zookeeper-{operation}", phase):
+        if not steering.active or not steering.is_due(f"zookeeper-{operation}", phase):
             return
         where = f"zookeeper-{operation}.{phase}"
         if steering.crash_or_pause(where):
@@ -262,5 +260,5 @@ class DiskSteering:
 
     def __call__(self, process: str, step: str, folder: Path) -> None:  # noqa: ARG002
         self._steering.pass_time()
-        if self._steering.is_due(f"store-{step}", BEFORE):
+        if self._steering.active and self._steering.is_due(f"store-{step}", BEFORE):
             self._steering.crash_or_pause(f"store-{step}.{BEFORE}")

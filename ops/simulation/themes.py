@@ -43,7 +43,7 @@ class Theme:
     pause: float
     # What people do, with how often in comparison.
     steps: Mapping[str, int]
-    turns: tuple[int, int] = (1, 2)
+    turns: tuple[int, int] = (1, 1)
     # Of what kind of process points count.
     kinds: frozenset[str] = frozenset({"container"})
     # How often there is but one task in a job.
@@ -62,7 +62,7 @@ THEMES = (
         "commits",
         46,
         _COMMIT,
-        rates=(60, 120, 250),
+        rates=(30, 50, 90),
         crash=0.3,
         pause=0.12,
         steps={"write": 5, "compact": 1},
@@ -75,7 +75,7 @@ THEMES = (
         "moves",
         22,
         {**_COMMIT, **_FLEET, "fetch": 1},
-        rates=(300, 600),
+        rates=(150, 300),
         crash=0.25,
         pause=0.45,
         steps={"scale": 4, "deploy": 2, "bounce": 1, "lose_one": 4, "linger": 1},
@@ -86,7 +86,7 @@ THEMES = (
         "fleet",
         12,
         {**_FLEET, "init": 10},
-        rates=(150, 300),
+        rates=(60, 120),
         crash=0.3,
         pause=0.2,
         steps={"deploy": 3, "scale": 3, "bounce": 2, "linger": 2, "alone": 2},
@@ -99,18 +99,17 @@ THEMES = (
         "stores",
         16,
         _STORES,
-        rates=(60, 150),
+        rates=(50, 100),
         crash=0.9,
         pause=0.05,
         steps={"bounce": 3, "age": 3, "sleep": 2, "scale": 2, "reset": 3, "compact": 2},
-        turns=(1, 2),
         deletions=0.4,
     ),
     Theme(
         "all",
         4,
         {**_COMMIT, **_FLEET, **_STORES},
-        rates=(300, 600),
+        rates=(150, 300),
         crash=0.4,
         pause=0.2,
         steps={"write": 1, "deploy": 2, "scale": 2, "bounce": 1, "compact": 1, "sleep": 1},

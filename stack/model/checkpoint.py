@@ -11,6 +11,7 @@ from stack.model.plan import TaskId
 
 FORMAT = 2
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+_DECODE = json.JSONDecoder().decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def checkpoint_to_bytes(one: Checkpoint) -> bytes:
 def checkpoint_from_bytes(data: bytes) -> Checkpoint:
     """The checkpoint that `checkpoint_to_bytes` wrote; CorruptState if it is something else."""
     try:
-        tree = json.loads(data)
+        tree = _DECODE(data.decode())
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']!r}, known is {FORMAT}")
         return Checkpoint(

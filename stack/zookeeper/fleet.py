@@ -16,7 +16,6 @@ there.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -46,6 +45,7 @@ from stack.zookeeper.nodes import (
     children,
     delete,
     ensure,
+    from_bytes,
     is_own,
     parsed,
     read,
@@ -125,7 +125,7 @@ class JobNodes:
 
         def on_data(data: bytes | None, _stat: Any) -> bool:
             if data is not None and not self._closed:
-                callback(parsed(plan_from_json, json.loads(data), f"{self.root}/plan"))
+                callback(parsed(plan_from_json, from_bytes(data), f"{self.root}/plan"))
             return not self._closed
 
         self._watch("plan", lambda: DataWatch(self.session.client, f"{self.root}/plan", on_data))

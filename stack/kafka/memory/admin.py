@@ -22,6 +22,7 @@ from stack.model.place import Place
 
 Answer = TypeVar("Answer")
 _NONE = -1
+_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()
 
 
 class Told(Generic[Answer]):
@@ -148,9 +149,9 @@ class MemoryAdmin(MemoryClient):
         if log is None:
             # The client asks for the leaders first, and finds none.
             raise KafkaException(KafkaError(KafkaError._NOENT, "Failed to query partition leaders"))
-        if spec is OffsetSpec.earliest():
+        if spec is _EARLIEST:
             return log.low
-        if spec is OffsetSpec.latest():
+        if spec is _LATEST:
             return log.stable if committed else log.high
         return log.offset_at(spec._value) if spec._value >= 0 else _NONE
 

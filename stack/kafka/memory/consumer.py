@@ -203,7 +203,8 @@ class MemoryConsumer(MemoryClient):
         self._readings = {}
 
     def _require_open(self) -> None:
-        self.process.require_alive()
+        if not self.process.alive:
+            self.process.require_alive()
         if self._closed:
             raise RuntimeError("Consumer closed")
 
