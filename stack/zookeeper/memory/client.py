@@ -44,9 +44,11 @@ class Answer:
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: ARG002
         if not self._is_done:
-            self._client.reach(timeout)
+            client = self._client
+            if not client.connected:
+                client.reach(timeout)
             try:
-                self._value = self._client.request(self._operation, self._path, self._act)
+                self._value = client.request(self._operation, self._path, self._act)
             except Exception as error:
                 self._error = error
             self._is_done = True
