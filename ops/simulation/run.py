@@ -16,7 +16,7 @@ from ops.simulation.machine import SimulatedMachine
 from ops.simulation.points import CrashPoint, Fate
 from ops.simulation.story import LogTold
 from ops.simulation.themes import PLAIN, Theme, drawn
-from ops.simulation.world import HORIZON_S, World
+from ops.simulation.world import HORIZON_S, Running, World
 from stack.deploy.deploy import next_entry
 from stack.deploy.jobs import jobs_feed
 from stack.errors import FeedstackError
@@ -95,7 +95,7 @@ class Run:
             world.write_views(chance.randrange(2, 6))
             for simulated in self._jobs:
                 self._deploy_first(simulated)
-            world.kernel.wait(chance.random() * 2)
+            world.kernel.wait(chance.random() * self._theme.begins_s)
             self._act()
             world.calm()
             world.write_views(2)
@@ -160,7 +160,12 @@ class Run:
 
     def _lose_one(self, simulated: Simulated) -> None:
         """One container is not to be seen for a while, from an awkward moment on; the job does without."""
-        there = [one for one in self.world.containers if one.launch.slot > 0]
+        there: list[Running] = []
+        for _ in range(6):
+            there = [one for one in self.world.containers if one.launch.slot > 0 and one.tasks]
+            if there:
+                break
+            self.world.kernel.wait(1.0)
         if there:
             operation = self._chance.choice(("commit", "produce", "offsets", "init"))
             self.world.steering.trap = (there[-1].process.name, operation, BEFORE)

@@ -44,6 +44,8 @@ class Theme:
     # What people do, with how often in comparison.
     steps: Mapping[str, int]
     turns: tuple[int, int] = (1, 1)
+    # Within this time things begin to go wrong.
+    begins_s: float = 4.0
     # Of what kind of process points count.
     kinds: frozenset[str] = frozenset({"container"})
     # How often there is but one task in a job.
@@ -60,20 +62,21 @@ class Theme:
 THEMES = (
     Theme(
         "commits",
-        54,
+        52,
         _COMMIT,
         rates=(50, 80, 120),
         crash=0.3,
         pause=0.12,
         steps={"write": 5, "compact": 1},
         turns=(1, 2),
+        begins_s=2.0,
         one_partition=0.75,
         two_containers=0.5,
         at_least_once=0.35,
     ),
     Theme(
         "moves",
-        16,
+        18,
         {**_COMMIT, **_FLEET, "fetch": 1},
         rates=(300, 600),
         crash=0.25,

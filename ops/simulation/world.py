@@ -68,6 +68,11 @@ class Running:
     process: Process
     container: Container | None = None
 
+    @property
+    def tasks(self) -> int:
+        """How many tasks it has open."""
+        return 0 if self.container is None else len(self.container._tasks)
+
     def __str__(self) -> str:
         return str(self.process)
 
@@ -138,7 +143,7 @@ class World:
 
     def later(self, after_s: float, act: Callable[[], object]) -> None:
         """Something happens by itself."""
-        self.kernel.start(act, "later", self.nature, after_s)
+        self.kernel.later(after_s, act)
 
     def stack_of(self, process: Process) -> Stack:
         """A connection to the stack that ends with its process."""

@@ -101,9 +101,7 @@ def _notice(memory: Memory, facts: Facts) -> Memory:
             known = one.registered_at is not None and one.vanished_at is None and one.committed is committed
             # Most looks find nothing new: what has not changed is not made anew, here and below.
             launches[slot] = (
-                one
-                if known
-                else replace(one, registered_at=since, vanished_at=None, committed=committed)
+                one if known else replace(one, registered_at=since, vanished_at=None, committed=committed)
             )
         elif one.registered_at is not None and one.vanished_at is None:
             launches[slot] = replace(one, vanished_at=facts.now)
