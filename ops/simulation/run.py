@@ -254,6 +254,8 @@ class Run:
             commit_max_ms=self._chance.choice((20, 100, 300)),
             horizon_ms=HORIZON_S * 1000,
             deploy_limit_ms=600_000,
+            # Nobody reads them here, and no fault concerns them.
+            metrics=False,
         )
         spec = simulated.spec(f"v{number}", settings, self.world.partitions)
         self._note(f"deploys {simulated.name} {spec.version}, {settings.containers} containers")

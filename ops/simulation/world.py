@@ -154,7 +154,7 @@ class World:
     def start_runner(self) -> None:
         """A runner begins, and begins again after every end that it does not want."""
         process = self.new_process("runner", "runner")
-        process.slowness = self.chance.choice((4.0, 8.0))
+        process.slowness = self.chance.choice((6.0, 8.0))
         process.wakes_after_s = self.chance.choice((0.0, 0.3, 0.6))
         self.runners.append(process)
         self.story.note(process.name, "begins")

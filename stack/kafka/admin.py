@@ -72,6 +72,11 @@ def _offsets_of(futures: Mapping[TopicPartition, Future[Any]]) -> dict[tuple[str
     return {(place.topic, place.partition): future.result().offset for place, future in futures.items()}
 
 
+def _topics(places: Iterable[TopicPartition]) -> str:
+    """Which topics these are partitions of, for people."""
+    return ", ".join(sorted({place.topic for place in places}))
+
+
 class KafkaAdmin:
     """Asks and changes topics. One client, until it finds no broker; the next question has a new one.
 
@@ -307,7 +312,6 @@ class KafkaAdmin:
         wanted = {TopicPartition(name, number): spec for name, number in places}
         if not wanted:
             return {}
-        name = ", ".join(sorted({place.topic for place in wanted}))
         deadline = self._clock() + self._timeout_s
         while True:
             futures = self._client.list_offsets(
@@ -323,14 +327,14 @@ class KafkaAdmin:
                 code = error.args[0].code()
                 is_new = code in MISSING and self._clock() < deadline - self._timeout_s + _NEWS_S
                 if not is_new and (code not in PASSING or self._clock() > deadline):
-                    raise self._fault(error.args[0], f"asking for offsets of {name}") from error
+                    raise self._fault(error.args[0], f"asking for offsets of {_topics(wanted)}") from error
             else:
                 # A broker that does not answer in time is no error to librdkafka: the offset is just not set.
                 if OFFSET_INVALID not in found.values():
                     return found
                 if self._clock() > deadline:
                     raise Unavailable(
-                        f"asking for offsets of {name}: the leader of a partition does not answer",
+                        f"asking for offsets of {_topics(wanted)}: the leader of a partition does not answer",
                         hint="`stack status` and `stack doctor` tell more.",
                     )
             self._sleep(0.05)
