@@ -246,7 +246,7 @@ class Kernel:
         thread = getcurrent()
         if self._is_over or thread.__class__ is not Thread:
             raise Killed
-        return thread  # type: ignore[return-value]
+        return thread
 
     def later(self, after_s: float, act: Callable[[], object]) -> None:
         """Something happens by itself. It must not wait: it has no thread."""

@@ -62,7 +62,7 @@ class Theme:
 THEMES = (
     Theme(
         "commits",
-        54,
+        55,
         _COMMIT,
         rates=(70, 110, 170),
         crash=0.22,
@@ -76,7 +76,7 @@ THEMES = (
     ),
     Theme(
         "moves",
-        18,
+        17,
         {**_COMMIT, **_FLEET, "fetch": 1},
         rates=(300, 600),
         crash=0.25,
@@ -112,7 +112,7 @@ THEMES = (
         "all",
         3,
         {**_COMMIT, **_FLEET, **_STORES},
-        rates=(250, 500),
+        rates=(500, 900),
         crash=0.4,
         pause=0.2,
         steps={"write": 1, "deploy": 2, "scale": 2, "bounce": 1, "compact": 1, "sleep": 1},
