@@ -226,7 +226,9 @@ BUGS = (
     Bug("wait-for-kazoo", "suspended for longer than the session counts as lost", _wait_for_kazoo, 84),
     Bug("trust-group", "the checkpoint is the truth, not the group", _trust_the_group, 0),
     Bug("undelivered", "nothing may be undelivered at a commit", _commit_undelivered, 201),
-    Bug("any-attempt", "a container works only if the plan has its attempt", _any_attempt, 1822),
+    # No seed is known: registering is a write, after which the plan that is read is as new as that, and the
+    # loop refuses a plan with another attempt.
+    Bug("any-attempt", "a container works only if the plan has its attempt", _any_attempt),
     Bug("keep-ends", "after an abort the ends of changelogs are asked for again", _ends_never_forgotten, 8),
 )
 
