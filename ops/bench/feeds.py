@@ -98,7 +98,7 @@ def _read_bare(stack: Stack, records: int, with_values: bool = False) -> float:
     consumer = Consumer({**own, "bootstrap.servers": stack.access.bootstrap})
     topic = stack.topic_of(FEED)
     try:
-        bounds = stack.admin.bounds(topic, stack.feed(FEED).partitions)
+        bounds = stack.admin.bounds(topic, range(stack.feed(FEED).partitions))
         consumer.assign([TopicPartition(topic, number, bound.low) for number, bound in bounds.items()])
         begun, seen = time.perf_counter(), 0
         while seen < records:

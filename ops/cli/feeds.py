@@ -128,7 +128,7 @@ def _feed_rows(stack: Stack, with_own: bool) -> list[dict[str, Any]]:
     for name in sorted(names | set(declared)):
         spec, topic = declared.get(name), topics.get(name)
         records = (
-            sum(b.high - b.low for b in stack.admin.bounds(name, topic.partitions).values())
+            sum(b.high - b.low for b in stack.admin.bounds(name, range(topic.partitions)).values())
             if topic
             else None
         )
@@ -176,7 +176,7 @@ def show(session: Session, name: str, as_json: bool) -> None:
                 f"feed {name!r} is in the catalogue, but its topic {topic_name!r} was deleted",
                 hint="`stack feeds apply` makes it anew, empty.",
             )
-        bounds = stack.admin.bounds(topic_name, topic.partitions)
+        bounds = stack.admin.bounds(topic_name, range(topic.partitions))
         registered = stack.schema(name)
         settings = stack.admin.settings([topic_name])[topic_name]
         freshness = _freshness(stack, spec)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from stack.settings import Settings
 from stack.tasks.codecs import key_coding, value_coding
 
 STACK = "sim"
-PARTITIONS = 2
+MOST_PARTITIONS = 2
 STORE = "counts"
 SETTINGS = Settings(root=Path("/simulation"), name=STACK, data=Path("/simulation/data"))
 _RECORD = '{{"type":"record","name":"{}","fields":[{{"name":"user","type":"string"}},{}]}}'
@@ -110,11 +110,11 @@ class Simulated:
     def changelog(self) -> str:
         return changelog_name(STACK, self.job.name, STORE)
 
-    def spec(self, version: str, settings: JobSettings) -> JobSpec:
+    def spec(self, version: str, settings: JobSettings, partitions: int) -> JobSpec:
         store = StoreSpec(STORE, KeyCodec.STR, ValueCodec.INT)
         code = CodePlace(version, 0, 0, 1)
         inputs = (InputSpec(self.source),)
-        return JobSpec(self.name, version, inputs, (self.target,), (store,), settings, PARTITIONS, code)
+        return JobSpec(self.name, version, inputs, (self.target,), (store,), settings, partitions, code)
 
 
 COUNT = Simulated(count_views, "views", "counts", _after_view)
@@ -123,7 +123,7 @@ RECOUNT = Simulated(count_counts, "counts", "totals", _after_count)
 
 @cache
 def _feed(name: str) -> FeedSpec:
-    return FeedSpec(name, Kind.DERIVED, "", "", "", PARTITIONS, Events(None), Key("user"))
+    return FeedSpec(name, Kind.DERIVED, "", "", "", MOST_PARTITIONS, Events(None), Key("user"))
 
 
 @cache
@@ -132,15 +132,22 @@ def _input_decoder(name: str) -> InputDecoder:
 
 
 @cache
-def encoder_of(feed: str) -> Callable[[Any], bytes]:
-    """How values of a feed become bytes."""
-    return RecordEncoder(_SCHEMAS[_IDS[feed]], _IDS[feed]).encode
+def view_bytes(user: str, number: int) -> bytes:
+    """A view as it stands in its feed."""
+    return RecordEncoder(_VIEW, _IDS["views"]).encode({"user": user, "n": number})
 
 
 @cache
 def decoder_of(feed: str) -> Callable[[bytes], Any]:
-    """How bytes become values of a feed."""
-    return RecordDecoder(_Schemas(), _SCHEMAS[_IDS[feed]]).decode
+    """How bytes become values of a feed, for whoever only looks at them: the same few come in all runs."""
+    return lru_cache(1 << 12)(RecordDecoder(_Schemas(), _SCHEMAS[_IDS[feed]]).decode)
+
+
+@cache
+def stored(user: str, number: int) -> tuple[bytes, bytes]:
+    """A user and its count as they stand in a store."""
+    codec = store_codec()
+    return codec.keys.encode(user), codec.values.encode(number)
 
 
 @cache

@@ -17,6 +17,7 @@ from greenlet import getcurrent, greenlet
 # The first moment of every run, as the time of day.
 START_MS = 1_700_000_000_000
 _FOREVER_S = 1e9
+_BY_ITSELF = -1
 # Nobody is late by more than this.
 _LATEST_S = 2.0
 
@@ -218,9 +219,11 @@ class Kernel:
         self.hub = getcurrent()
         self._limit_s = limit_s
         self._most_steps = most_steps
-        self._agenda: list[tuple[float, int, Thread, int]] = []
+        # When, in which order, who goes on, and from which wait; or what happens by itself, and _BY_ITSELF.
+        self._agenda: list[tuple[float, int, Any, int]] = []
         self._number = 0
         self._threads: list[Thread] = []
+        self._by_itself: Callable[[], object] | None = None
         # Set by whoever knows that the run has reached its end.
         self.finished = False
         self._is_over = False
@@ -241,34 +244,47 @@ class Kernel:
 
     def current(self) -> Thread:
         thread = getcurrent()
-        if self._is_over or not isinstance(thread, Thread):
+        if self._is_over or thread.__class__ is not Thread:
             raise Killed
         return thread
+
+    def later(self, after_s: float, act: Callable[[], object]) -> None:
+        """Something happens by itself. It must not wait: it has no thread."""
+        self._number += 1
+        heappush(self._agenda, (self.now + after_s, self._number, act, _BY_ITSELF))
 
     def run(self) -> None:
         """Go on until `finished` is set; Stuck if that never comes."""
         while not self._is_over:
-            thread = self._next()
-            if thread is None:
+            following = self._next()
+            if following is None:
                 return
-            thread.switch()
+            if following.__class__ is Thread:
+                following.switch()
+            else:
+                self._by_itself = following
+            # What happens by itself does so here, in no thread: what it finds broken ends the run.
+            while self._by_itself is not None:
+                act, self._by_itself = self._by_itself, None
+                act()
 
-    def _next(self) -> Thread | None:
-        """Whose turn it is; None if the run is over."""
+    def _next(self) -> Any:
+        """The thread whose turn it is, or what happens by itself; None if the run is over."""
         agenda = self._agenda
         while True:
             if not agenda:
                 raise Stuck("nothing happens any more")
             entry = heappop(agenda)
             thread = entry[2]
-            if thread.waits != entry[3] or thread.is_over:
-                continue
-            process = thread.process
-            if not process.alive:
-                continue
-            if process.held is not None:
-                process.held.append(entry)
-                continue
+            if entry[3] != _BY_ITSELF:
+                if thread.waits != entry[3] or thread.is_over:
+                    continue
+                process = thread.process
+                if not process.alive:
+                    continue
+                if process.held is not None:
+                    process.held.append(entry)
+                    continue
             self.steps += 1
             if entry[0] > self.now:
                 self.now = entry[0]
@@ -304,6 +320,9 @@ class Kernel:
         following = self._next()
         if following is None:
             self._is_over = True
+            self.hub.switch()
+        elif following.__class__ is not Thread:
+            self._by_itself = following
             self.hub.switch()
         elif following is not thread:
             following.switch()

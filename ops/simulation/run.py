@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ops.simulation.jobs import COUNT, PARTITIONS, RECOUNT, STACK, Simulated
+from ops.simulation.jobs import COUNT, RECOUNT, STACK, Simulated
 from ops.simulation.kernel import Broken, Process, Stuck
 from ops.simulation.machine import SimulatedMachine
 from ops.simulation.points import CrashPoint, Fate
 from ops.simulation.story import LogTold
 from ops.simulation.themes import PLAIN, Theme, drawn
-from ops.simulation.world import HORIZON_S, World
+from ops.simulation.world import HORIZON_S, Running, World
 from stack.deploy.deploy import next_entry
 from stack.deploy.jobs import jobs_feed
 from stack.errors import FeedstackError
@@ -51,7 +51,7 @@ class Verdict:
 
 
 # Entries as they stand in the jobs feed, by what differs in them: the same in many runs.
-_FIRST_ENTRIES: dict[tuple[str, int, Guarantee, int], bytes] = {}
+_FIRST_ENTRIES: dict[tuple[object, ...], bytes] = {}
 
 
 class Run:
@@ -95,7 +95,7 @@ class Run:
             world.write_views(chance.randrange(2, 6))
             for simulated in self._jobs:
                 self._deploy_first(simulated)
-            world.kernel.wait(chance.random() * 4)
+            world.kernel.wait(chance.random() * self._theme.begins_s)
             self._act()
             world.calm()
             world.write_views(2)
@@ -115,9 +115,9 @@ class Run:
             world.write_views(chance.randrange(1, 4))
             step = chance.choices(steps, often)[0]
             self._insist(partial(getattr(self, f"_{step}"), chance.choice(self._jobs)))
-        world.kernel.wait(chance.random() * 3)
-        while world.somebody_stands_still and chance.random() < 0.9:
-            world.kernel.wait(3.0)
+        world.kernel.wait(chance.random() * 2)
+        while world.somebody_stands_still and chance.random() < 0.85:
+            world.kernel.wait(6.0)
             world.write_views(1)
 
     def _refuse(self, simulated: Simulated) -> None:
@@ -154,13 +154,18 @@ class Run:
 
     def _linger(self, _simulated: Simulated) -> None:
         """Nobody does anything for a while; views come in."""
-        for _ in range(5):
-            self.world.kernel.wait(self._chance.random() * 6)
+        for _ in range(3):
+            self.world.kernel.wait(self._chance.random() * 9)
             self.world.write_views(1)
 
     def _lose_one(self, simulated: Simulated) -> None:
         """One container is not to be seen for a while, from an awkward moment on; the job does without."""
-        there = [one for one in self.world.containers if one.launch.slot > 0]
+        there: list[Running] = []
+        for _ in range(6):
+            there = [one for one in self.world.containers if one.launch.slot > 0 and one.tasks]
+            if there:
+                break
+            self.world.kernel.wait(1.0)
         if there:
             operation = self._chance.choice(("commit", "produce", "offsets", "init"))
             self.world.steering.trap = (there[-1].process.name, operation, BEFORE)
@@ -204,14 +209,14 @@ class Run:
         while world.containers:
             world.kernel.wait(2.0)
         self._note(f"resets {simulated.name}")
-        for slot in range(PARTITIONS):
+        for slot in range(world.partitions):
             kafka.coordinator.initialise(transactional_id(STACK, simulated.name, slot), 45.0)
-        for task in tasks_of(PARTITIONS):
+        for task in tasks_of(world.partitions):
             place = (checkpoints_topic(STACK), checkpoint_partition(simulated.name))
             kafka.append(place, [(checkpoint_key(simulated.name, task), None, 0, None)])
         kafka.delete(simulated.changelog)
         kafka.delete(simulated.target)
-        kafka.create(simulated.target, PARTITIONS, {})
+        kafka.create(simulated.target, world.partitions, {})
         world.make_changelog(simulated)
         self._follow(simulated)
         self._insist(partial(self._want, simulated, Desired.RUNNING))
@@ -220,10 +225,20 @@ class Run:
         """Straight into the jobs feed: nothing can go wrong yet."""
         spec = self._next_spec(simulated)
         settings = spec.settings
-        key = (spec.name, settings.containers, settings.guarantee, settings.commit_max_ms)
+        # Most jobs have worked for long.
+        confirmed = self._chance.random() < 0.8
+        key = (
+            spec.name,
+            spec.partitions,
+            settings.containers,
+            settings.guarantee,
+            settings.commit_max_ms,
+            confirmed,
+        )
         entry = _FIRST_ENTRIES.get(key)
         if entry is None:
-            entry = _FIRST_ENTRIES[key] = json.dumps(entry_to_json(next_entry(None, spec))).encode()
+            first = replace(next_entry(None, spec), confirmed=confirmed)
+            entry = _FIRST_ENTRIES[key] = json.dumps(entry_to_json(first)).encode()
         self.world.kafka.append((jobs_name(STACK), 0), [(simulated.name.encode(), entry, 0, None)])
 
     def _deploy(self, simulated: Simulated) -> None:
@@ -239,8 +254,10 @@ class Run:
             commit_max_ms=self._chance.choice((20, 100, 300)),
             horizon_ms=HORIZON_S * 1000,
             deploy_limit_ms=600_000,
+            # Nobody reads them here, and no fault concerns them.
+            metrics=False,
         )
-        spec = simulated.spec(f"v{number}", settings)
+        spec = simulated.spec(f"v{number}", settings, self.world.partitions)
         self._note(f"deploys {simulated.name} {spec.version}, {settings.containers} containers")
         return spec
 

@@ -45,10 +45,10 @@ class SimulatedSpark:
             running.process.on_kill.append(lambda: tell(Ending(Reason.LOST, "the process is gone")))
 
         start_s = chance.random() * 0.5
-        self._world.kernel.start(start, "spark", self._world.nature, start_s)
+        self._world.later(start_s, start)
         if self._world.steering.active and chance.random() < 0.05:
             # What must never happen, but does: the same attempt a second time.
-            self._world.kernel.start(start, "spark", self._world.nature, start_s + chance.random())
+            self._world.later(start_s + chance.random(), start)
 
     def cancel(self, launch: Launch, report: ContainerReport | None) -> None:  # noqa: ARG002
         key = (launch.spec.name, launch.slot, launch.attempt)

@@ -7,6 +7,8 @@ heard. The list of points is what the crash table in ARCHITECTURE.md is made of.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _TOLD = {"init", "offsets", "commit", "abort", "list-offsets", "describe", "produce"}
 # Requests that only ask: nothing can happen between their effect, which is none, and their answer.
 _QUICK = {"fetch", "metadata", "list-offsets", "describe", "watermarks", "get", "exists", "children"}
+# How often nobody else goes on while a request is under way: with those that only ask, others do so seldom.
+_AT_ONCE, _QUICK_AT_ONCE = 0.4, 0.75
 
 
 class Steering:
@@ -39,6 +43,7 @@ class Steering:
         self._kernel = kernel
         self._chance = kernel.chance
         self.theme = theme
+        self._weights, self._kinds = theme.weights, theme.kinds
         self.active = False
         self.faults = 0
         # A process that is to stand still at a certain point.
@@ -59,10 +64,10 @@ class Steering:
     def _draw(self) -> None:
         self._left = self._chance.randrange(1, 2 * self._rate)
 
-    def pass_time(self) -> None:
-        """A request is on its way."""
+    def pass_time(self, at_once: float = _AT_ONCE) -> None:
+        """A request is on its way. Of so many the answer is there before anybody else has done anything."""
         chance = self._chance.random()
-        if chance < 0.4:
+        if chance < at_once:
             return
         if chance < 0.9:
             delay_s = 0.0002 + chance * 0.003
@@ -73,17 +78,17 @@ class Steering:
         self._kernel.wait(delay_s)
 
     def is_due(self, operation: str, phase: str) -> bool:
-        """Whether something goes wrong here."""
-        if not self.active:
-            return False
+        """Whether something goes wrong here; only asked while anything does."""
         if self.kill_at is not None:
             self._kill_where_wanted(operation, phase)
             return False
-        weight = self.theme.weights.get(operation)
-        if weight is None or self.process().kind not in self.theme.kinds:
+        weight = self._weights.get(operation)
+        if weight is None:
             return False
-        trap = self.trap
-        if trap is not None and trap == (self.process().name, operation, phase):
+        process = self.process()
+        if process.kind not in self._kinds:
+            return False
+        if self.trap is not None and self.trap == (process.name, operation, phase):
             return True
         self._left -= weight
         if self._left > 0:
@@ -137,9 +142,8 @@ class KafkaSteering(KafkaHooks):
         self._steering = steering
         self._kernel = kernel
         self._world = world
-
-    def now_s(self) -> float:
-        return self._kernel.now
+        # Asked for with every request: hence no function of Python.
+        self.now_s = partial(attrgetter("now"), kernel)  # type: ignore[method-assign]
 
     def now_ms(self) -> int:
         return START_MS + int(self._kernel.now * 1000)
@@ -164,7 +168,7 @@ class KafkaSteering(KafkaHooks):
             if operation in _QUICK:
                 return
             self._world.after_kafka(client, operation)
-        steering.pass_time()
+        steering.pass_time(_QUICK_AT_ONCE if operation in _QUICK else _AT_ONCE)
         if (
             steering.refuses
             and operation == "produce"
@@ -173,7 +177,7 @@ class KafkaSteering(KafkaHooks):
         ):
             steering.refuses = False
             raise KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, "Local: Message timed out"))
-        if steering.is_due(operation, phase):
+        if steering.active and steering.is_due(operation, phase):
             self._go_wrong(client, operation, phase)
 
     def _go_wrong(self, client: KafkaClient, operation: str, phase: str) -> None:
@@ -228,10 +232,11 @@ class ZooKeeperSteering(ZooKeeperHooks):
 
     def point(self, client: ZooKeeperClient, operation: str, path: str, phase: str) -> None:
         steering = self._steering
-        if phase == AFTER and operation in _QUICK:
+        quick = operation in _QUICK
+        if quick and phase == AFTER:
             return
-        steering.pass_time()
-        if not steering.is_due(f"zookeeper-{operation}", phase):
+        steering.pass_time(_QUICK_AT_ONCE if quick else _AT_ONCE)
+        if not steering.active or not steering.is_due(f"zookeeper-{operation}", phase):
             return
         where = f"zookeeper-{operation}.{phase}"
         if steering.crash_or_pause(where):
@@ -256,5 +261,5 @@ class DiskSteering:
 
     def __call__(self, process: str, step: str, folder: Path) -> None:  # noqa: ARG002
         self._steering.pass_time()
-        if self._steering.is_due(f"store-{step}", BEFORE):
+        if self._steering.active and self._steering.is_due(f"store-{step}", BEFORE):
             self._steering.crash_or_pause(f"store-{step}.{BEFORE}")

@@ -43,9 +43,13 @@ class Theme:
     pause: float
     # What people do, with how often in comparison.
     steps: Mapping[str, int]
-    turns: tuple[int, int] = (1, 2)
+    turns: tuple[int, int] = (1, 1)
+    # Within this time things begin to go wrong.
+    begins_s: float = 4.0
     # Of what kind of process points count.
     kinds: frozenset[str] = frozenset({"container"})
+    # How often there is but one task in a job.
+    one_partition: float = 0.0
     two_containers: float = 0.3
     two_runners: float = 0.0
     two_jobs: float = 0.0
@@ -58,18 +62,21 @@ class Theme:
 THEMES = (
     Theme(
         "commits",
-        46,
+        55,
         _COMMIT,
-        rates=(60, 120, 250),
-        crash=0.3,
-        pause=0.12,
+        rates=(70, 110, 170),
+        crash=0.22,
+        pause=0.1,
         steps={"write": 5, "compact": 1},
-        turns=(1, 3),
+        turns=(1, 2),
+        begins_s=2.0,
+        one_partition=0.75,
+        two_containers=0.5,
         at_least_once=0.35,
     ),
     Theme(
         "moves",
-        22,
+        17,
         {**_COMMIT, **_FLEET, "fetch": 1},
         rates=(300, 600),
         crash=0.25,
@@ -82,7 +89,7 @@ THEMES = (
         "fleet",
         12,
         {**_FLEET, "init": 10},
-        rates=(150, 300),
+        rates=(60, 120),
         crash=0.3,
         pause=0.2,
         steps={"deploy": 3, "scale": 3, "bounce": 2, "linger": 2, "alone": 2},
@@ -93,20 +100,19 @@ THEMES = (
     ),
     Theme(
         "stores",
-        16,
+        13,
         _STORES,
-        rates=(60, 150),
+        rates=(40, 80),
         crash=0.9,
         pause=0.05,
         steps={"bounce": 3, "age": 3, "sleep": 2, "scale": 2, "reset": 3, "compact": 2},
-        turns=(1, 2),
         deletions=0.4,
     ),
     Theme(
         "all",
-        4,
+        3,
         {**_COMMIT, **_FLEET, **_STORES},
-        rates=(300, 600),
+        rates=(500, 900),
         crash=0.4,
         pause=0.2,
         steps={"write": 1, "deploy": 2, "scale": 2, "bounce": 1, "compact": 1, "sleep": 1},

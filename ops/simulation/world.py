@@ -9,7 +9,16 @@ from random import Random
 
 from changelog.memory import MemoryDisk
 from ops.simulation.checks import Checks
-from ops.simulation.jobs import COUNT, PARTITIONS, RECOUNT, SETTINGS, STACK, Simulated, encoder_of, parts_of
+from ops.simulation.jobs import (
+    COUNT,
+    MOST_PARTITIONS,
+    RECOUNT,
+    SETTINGS,
+    STACK,
+    Simulated,
+    parts_of,
+    view_bytes,
+)
 from ops.simulation.kernel import Broken, Event, Kernel, Process
 from ops.simulation.spark import SimulatedSpark
 from ops.simulation.steering import DiskSteering, KafkaSteering, Steering, ZooKeeperSteering
@@ -59,6 +68,11 @@ class Running:
     process: Process
     container: Container | None = None
 
+    @property
+    def tasks(self) -> int:
+        """How many tasks it has open."""
+        return 0 if self.container is None else len(self.container._tasks)
+
     def __str__(self) -> str:
         return str(self.process)
 
@@ -68,6 +82,8 @@ class World:
 
     def __init__(self, chance: Random, theme: Theme, told: bool = False) -> None:
         self.chance = chance
+        # One partition makes one task: the smallest world in which a commit can go wrong.
+        self.partitions = 1 if chance.random() < theme.one_partition else MOST_PARTITIONS
         self.kernel = Kernel(chance, _LIMIT_S, _MOST_STEPS)
         self.story = Story(lambda: self.kernel.now, told)
         self.steering = Steering(self, self.kernel, theme)
@@ -95,14 +111,14 @@ class World:
 
     def _make_topics(self) -> None:
         for feed in ("views", "counts", "totals"):
-            self.kafka.create(feed, PARTITIONS, {})
+            self.kafka.create(feed, self.partitions, {})
         self.kafka.create(checkpoints_topic(STACK), CHECKPOINT_PARTITIONS, _TABLE)
         self.kafka.create(jobs_name(STACK), 1, {**_TABLE, "min.compaction.lag.ms": "0"})
         for one in SIMULATED.values():
             self.make_changelog(one)
 
     def make_changelog(self, simulated: Simulated) -> None:
-        self.kafka.create(simulated.changelog, PARTITIONS, _TABLE)
+        self.kafka.create(simulated.changelog, self.partitions, _TABLE)
 
     def tell(self, what: str) -> None:
         """Something for the story, by whoever is at work."""
@@ -127,7 +143,7 @@ class World:
 
     def later(self, after_s: float, act: Callable[[], object]) -> None:
         """Something happens by itself."""
-        self.kernel.start(act, "later", self.nature, after_s)
+        self.kernel.later(after_s, act)
 
     def stack_of(self, process: Process) -> Stack:
         """A connection to the stack that ends with its process."""
@@ -138,7 +154,7 @@ class World:
     def start_runner(self) -> None:
         """A runner begins, and begins again after every end that it does not want."""
         process = self.new_process("runner", "runner")
-        process.slowness = self.chance.choice((4.0, 8.0))
+        process.slowness = self.chance.choice((6.0, 8.0))
         process.wakes_after_s = self.chance.choice((0.0, 0.3, 0.6))
         self.runners.append(process)
         self.story.note(process.name, "begins")
@@ -162,7 +178,7 @@ class World:
         """A container begins on some machine."""
         name = f"{launch.spec.name}.{launch.slot}.{launch.attempt}"
         process = self.new_process(name, "container", self.host or self.chance.choice(("a", "b")))
-        process.idle_s = 0.05 * self.chance.choice((1, 10, 30))
+        process.idle_s = self.chance.choice((0.2, 0.5, 1.5))
         running = Running(launch, process)
         self.containers.append(running)
         self.story.note(process.name, f"begins on {process.host}, version {launch.spec.version}")
@@ -300,11 +316,11 @@ class World:
 
     def write_views(self, count: int) -> None:
         """Views come in from outside."""
-        encode, chance = encoder_of("views"), self.chance
+        chance = self.chance
         for _ in range(count):
             user = chance.choice(_USERS)
-            value = encode({"user": user, "n": -1 if chance.random() < self.steering.theme.deletions else 1})
-            place = ("views", partition_of(user.encode(), PARTITIONS))
+            value = view_bytes(user, -1 if chance.random() < self.steering.theme.deletions else 1)
+            place = ("views", partition_of(user.encode(), self.partitions))
             self.kafka.append(place, [(user.encode(), value, 0, None)])
         self._tell_news()
 

@@ -94,7 +94,7 @@ def read_audit(stack: Stack) -> Iterator[AuditEntry]:
     topic = audit_name(stack.settings.name)
     if topic not in stack.admin.describe([topic]):
         return
-    bounds = stack.admin.bounds(topic, 1)[0]
+    bounds = stack.admin.bounds(topic, [0])[0]
     with LogReader(stack.access, topic) as reader:
         reader.assign({0: bounds.low}, {0: bounds.high})
         while not reader.done:

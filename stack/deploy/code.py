@@ -190,7 +190,7 @@ class CodeFeed:
             self._admin.create([TopicPlan(self._topic, 1, _SETTINGS)])
 
     def _bounds(self) -> tuple[int, int]:
-        bounds = self._admin.bounds(self._topic, 1)[_PARTITION]
+        bounds = self._admin.bounds(self._topic, [_PARTITION])[_PARTITION]
         return bounds.low, bounds.high
 
     def _end(self) -> int:

@@ -117,7 +117,7 @@ class DeadFeed:
         as a transaction may. With `all_marks` whoever is about to mark some is waited for.
         """
         marks = self._marks(all_marks)
-        bounds = self._stack.admin.bounds(self.topic, self._partitions)
+        bounds = self._stack.admin.bounds(self.topic, range(self._partitions))
         starts = {number: one.low for number, one in bounds.items()}
         until = {number: max(end, starts[number]) for number, end in (ends or {}).items()}
         with LogReader(self._stack.access, self.topic) as reader:
@@ -134,7 +134,7 @@ class DeadFeed:
         topic = redriven_name(self._stack.settings.name, self.job)
         if topic not in self._stack.admin.describe([topic]):
             return set()
-        bounds = self._stack.admin.bounds(topic, 1)[0]
+        bounds = self._stack.admin.bounds(topic, [0])[0]
         with LogReader(self._stack.access, topic) as reader:
             reader.assign({0: bounds.low}, {0: bounds.high})
             batches = _batches(reader, topic, wait)

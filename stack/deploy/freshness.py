@@ -98,7 +98,7 @@ class FreshnessJudge:
     def _time_of(self, place: Place, offset: int) -> int:
         """The time of the first record at an offset or after it; now if there is none."""
         topic, number = place
-        low = self._stack.admin.bounds(topic, number + 1)[number].low
+        low = self._stack.admin.bounds(topic, [number])[number].low
         with LogReader(self._stack.access, topic) as reader:
             reader.assign({number: max(low, offset)})
             try:
@@ -155,7 +155,7 @@ def last_alarms(stack: Stack) -> dict[str, Freshness]:
     found: dict[str, Freshness] = {}
     if topic not in stack.admin.describe([topic]):
         return found
-    bounds = stack.admin.bounds(topic, 1)[0]
+    bounds = stack.admin.bounds(topic, [0])[0]
     with LogReader(stack.access, topic) as reader:
         reader.assign({0: bounds.low}, {0: bounds.high})
         deadline = time.monotonic() + _READ_S

@@ -87,7 +87,7 @@ class JobLogs:
         """The last lines, and the offset behind them; searched from the end backwards, in growing steps."""
         if self._topic not in self._stack.admin.describe([self._topic]):
             return [], 0
-        bounds = self._stack.admin.bounds(self._topic, 1)[_PARTITION]
+        bounds = self._stack.admin.bounds(self._topic, [_PARTITION])[_PARTITION]
         found: list[LogLine] = []
         end, window = bounds.high, max(_FIRST_LOOK, count)
         deadline = self._clock() + _LIMIT_S

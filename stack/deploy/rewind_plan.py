@@ -186,7 +186,7 @@ def _inputs(stack: Stack, entry: JobEntry) -> dict[str, Input]:
         topic = stack.topic_of(one.feed, stack.feed(one.feed).version)
         about = stack.admin.describe([topic]).get(topic)
         if about is not None:
-            bounds = stack.admin.bounds(topic, about.partitions)
+            bounds = stack.admin.bounds(topic, range(about.partitions))
             found[one.feed] = Input(
                 one.feed, topic, about.id, {number: (b.low, b.high) for number, b in bounds.items()}
             )

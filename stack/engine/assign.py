@@ -18,6 +18,8 @@ def assign(
     wanted = sorted(set(tasks))
     if not ready:
         return {}
+    if previous is not None and _is_balanced(wanted, ready, previous):
+        return {slot: previous.slots[slot].tasks for slot in ready}
     kept = _kept(wanted, ready, previous)
     shares = _shares(len(wanted), {slot: len(held) for slot, held in kept.items()})
     homeless = set(wanted)
@@ -30,6 +32,16 @@ def assign(
         kept[slot] = sorted([*kept[slot], *waiting[:missing]])
         waiting = waiting[missing:]
     return {slot: tuple(kept[slot]) for slot in ready}
+
+
+def _is_balanced(wanted: list[TaskId], ready: list[int], plan: Plan) -> bool:
+    """Whether the plan gives exactly these slots exactly these tasks, in fair shares."""
+    slots = plan.slots
+    if len(slots) < len(ready) or any(slot not in slots for slot in ready):
+        return False
+    shares = [slots[slot].tasks for slot in ready]
+    counts = list(map(len, shares))
+    return max(counts) - min(counts) <= 1 and [task for share in shares for task in share] == wanted
 
 
 def _kept(wanted: list[TaskId], ready: list[int], previous: Plan | None) -> dict[int, list[TaskId]]:

@@ -63,7 +63,7 @@ def supervise(memory: Memory, facts: Facts) -> Decision:
     memory = _settle(memory, facts, orders)
     memory = _prove(memory, facts, goal, orders)
     status = status_of(memory, facts)
-    if memory.status is None or replace(memory.status, time_ms=0) != replace(status, time_ms=0):
+    if memory.status is None or memory.status != status:
         memory = replace(memory, status=status)
         orders.append(SetStatus(status))
     if facts.entry is None and is_at_rest(memory):
@@ -74,6 +74,11 @@ def supervise(memory: Memory, facts: Facts) -> Decision:
 def is_at_rest(memory: Memory) -> bool:
     """Whether no container of the job runs and nothing is left to be fenced."""
     return not memory.launches and not memory.fencing and not memory.holders
+
+
+def _serves(running: JobSpec, wanted: JobSpec) -> bool:
+    """Whether containers that were started with one spec do what another one asks for."""
+    return running is wanted or running == wanted or essence(running) == essence(wanted)
 
 
 def essence(spec: JobSpec) -> JobSpec:
@@ -93,7 +98,11 @@ def _notice(memory: Memory, facts: Facts) -> Memory:
         if report is not None:
             since = one.registered_at if one.registered_at is not None else facts.now
             committed = one.committed or report.commits > 0
-            launches[slot] = replace(one, registered_at=since, vanished_at=None, committed=committed)
+            known = one.registered_at is not None and one.vanished_at is None and one.committed is committed
+            # Most looks find nothing new: what has not changed is not made anew, here and below.
+            launches[slot] = (
+                one if known else replace(one, registered_at=since, vanished_at=None, committed=committed)
+            )
         elif one.registered_at is not None and one.vanished_at is None:
             launches[slot] = replace(one, vanished_at=facts.now)
         else:
@@ -104,6 +113,8 @@ def _notice(memory: Memory, facts: Facts) -> Memory:
     if memory.plan is not None:
         holders = after_reports(holders, memory.plan, facts.reports)
         holders = after_releases(holders, memory.plan, facts.released)
+    if (launches, holders, fencing) == (memory.launches, memory.holders, memory.fencing):
+        return memory
     return replace(memory, launches=launches, holders=holders, fencing=fencing)
 
 
@@ -116,6 +127,8 @@ def _forget(memory: Memory, facts: Facts) -> Memory:
     failure = memory.failure
     if failure is not None and (failure.version, failure.try_number) != key:
         memory = replace(memory, failure=None, falls={}, proof_since=None)
+    if not memory.asked:
+        return memory
     asked = frozenset(one for one in memory.asked if one[1:] == key and not entry.confirmed)
     return replace(memory, asked=asked)
 
@@ -124,6 +137,8 @@ def _note_drain(memory: Memory, facts: Facts) -> Memory:
     """Notice that everything was read to its end, and forget it when something else is wanted."""
     entry, plan = facts.entry, memory.plan
     if entry is None or entry.desired is not Desired.DRAINED:
+        if not memory.drained and memory.drained_try is None:
+            return memory
         return replace(memory, drained=frozenset(), drained_try=None)
     if memory.drained_try is not None:
         same = memory.drained_try == entry.try_number
@@ -140,7 +155,7 @@ def _goal(memory: Memory, facts: Facts) -> Goal:
         return Goal.STOP
     if entry.desired is Desired.PAUSED or memory.drained_try is not None or entry.rewind is not None:
         return Goal.STOP
-    if memory.launches and memory.running is not None and essence(memory.running) != essence(entry.spec):
+    if memory.launches and memory.running is not None and not _serves(memory.running, entry.spec):
         return Goal.STOP
     return Goal.DRAIN if entry.desired is Desired.DRAINED else Goal.RUN
 
@@ -162,7 +177,8 @@ def _replan(memory: Memory, facts: Facts, goal: Goal, orders: list[Order]) -> Me
     fresh = [slot for slot in wanted if slot not in drained and _wants_start(memory, slot, facts.now)]
     if memory.running is None or memory.running.version != spec.version:
         memory = replace(memory, proof_since=None, falls={})
-    memory = replace(memory, running=spec, drained=frozenset(drained))
+    if memory.running is not spec or memory.drained != drained:
+        memory = replace(memory, running=spec, drained=frozenset(drained))
     drain = goal is Goal.DRAIN
     plan = next_plan(previous, memory.holders, assigned, fresh, version=spec.version, drain=drain)
     memory = _adopt(memory, plan, orders)
@@ -199,6 +215,8 @@ def _adopt(memory: Memory, plan: Plan | None, orders: list[Order]) -> Memory:
 
 
 def _launch(memory: Memory, facts: Facts, fresh: list[int], orders: list[Order]) -> Memory:
+    if not fresh:
+        return memory
     launches = dict(memory.launches)
     for slot in fresh:
         if slot in launches:
@@ -213,6 +231,8 @@ def _launch(memory: Memory, facts: Facts, fresh: list[int], orders: list[Order])
 def _stop_the_rest(memory: Memory, facts: Facts, orders: list[Order]) -> Memory:
     """Containers that are not in the plan end by themselves; those that do not are killed."""
     planned = memory.plan.slots if memory.plan else {}
+    if all(slot in planned and one.attempt == planned[slot].attempt for slot, one in memory.launches.items()):
+        return memory
     launches: dict[int, Launched] = {}
     for slot, one in memory.launches.items():
         if slot in planned and one.attempt == planned[slot].attempt:
@@ -238,6 +258,8 @@ def _settle(memory: Memory, facts: Facts, orders: list[Order]) -> Memory:
     generations = releasable(memory.holders, plan, facts.released)
     if generations:
         orders.append(MarkReleased(generations))
+    if not memory.holders:
+        return memory
     fencing = dict(memory.fencing)
     for slot in sorted({slot for slots in memory.holders.values() for slot in slots}):
         one = memory.launches.get(slot)
@@ -255,10 +277,14 @@ def _prove(memory: Memory, facts: Facts, goal: Goal, orders: list[Order]) -> Mem
         return memory
     version = entry.spec.version
     if goal is not Goal.STOP and plan is not None and plan.version == version:
-        memory = replace(memory, proof_since=proof_since(memory, facts))
+        since = proof_since(memory, facts)
+        if since != memory.proof_since:
+            memory = replace(memory, proof_since=since)
         if is_proven(plan, facts.reports):
             return _ask(memory, facts, "confirm", ConfirmVersion(version), orders)
-        memory = replace(memory, failure=overdue(memory, facts))
+        failure = overdue(memory, facts)
+        if failure is not memory.failure:
+            memory = replace(memory, failure=failure)
     failure = memory.failure
     if failure is not None and failure.version == version and entry.previous is not None:
         return _ask(memory, facts, "back", RollBack(version, failure.message), orders)

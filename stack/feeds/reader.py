@@ -59,7 +59,7 @@ class FeedReader:
 
     def bounds(self) -> dict[int, Bounds]:
         """First offset and end of every partition, now."""
-        return self._admin.bounds(self._topic, self._partitions)
+        return self._admin.bounds(self._topic, range(self._partitions))
 
     @cached_property
     def _partitions(self) -> int:

@@ -72,6 +72,11 @@ def _offsets_of(futures: Mapping[TopicPartition, Future[Any]]) -> dict[tuple[str
     return {(place.topic, place.partition): future.result().offset for place, future in futures.items()}
 
 
+def _topics(places: Iterable[TopicPartition]) -> str:
+    """Which topics these are partitions of, for people."""
+    return ", ".join(sorted({place.topic for place in places}))
+
+
 class KafkaAdmin:
     """Asks and changes topics. One client, until it finds no broker; the next question has a new one.
 
@@ -232,15 +237,16 @@ class KafkaAdmin:
         while self.topic_names() & set(names) and self._clock() < deadline:
             self._sleep(0.02)
 
-    def bounds(self, name: str, partitions: int) -> dict[int, Bounds]:
-        """First offset and end of each partition.
+    def bounds(self, name: str, partitions: Iterable[int]) -> dict[int, Bounds]:
+        """First offset and end of each of these partitions.
 
         The end is the high watermark: a commit that was just acknowledged is behind the last stable offset
         for a moment longer. So a read up to it waits for transactions that are open now.
         """
-        low = self._offsets(name, range(partitions), OffsetSpec.earliest())
-        high = self._offsets(name, range(partitions), OffsetSpec.latest())
-        return {number: Bounds(low[number], high[number]) for number in range(partitions)}
+        wanted = list(partitions)
+        low = self._offsets(name, wanted, OffsetSpec.earliest())
+        high = self._offsets(name, wanted, OffsetSpec.latest())
+        return {number: Bounds(low[number], high[number]) for number in wanted}
 
     def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
         """The high watermark of each partition; it counts what is not committed yet, too."""
@@ -310,7 +316,6 @@ class KafkaAdmin:
         wanted = {TopicPartition(name, number): spec for name, number in places}
         if not wanted:
             return {}
-        name = ", ".join(sorted({place.topic for place in wanted}))
         deadline = self._clock() + self._timeout_s
         while True:
             futures = self._client.list_offsets(
@@ -326,14 +331,14 @@ class KafkaAdmin:
                 code = error.args[0].code()
                 is_new = code in MISSING and self._clock() < deadline - self._timeout_s + _NEWS_S
                 if not is_new and (code not in PASSING or self._clock() > deadline):
-                    raise self._fault(error.args[0], f"asking for offsets of {name}") from error
+                    raise self._fault(error.args[0], f"asking for offsets of {_topics(wanted)}") from error
             else:
                 # A broker that does not answer in time is no error to librdkafka: the offset is just not set.
                 if OFFSET_INVALID not in found.values():
                     return found
                 if self._clock() > deadline:
                     raise Unavailable(
-                        f"asking for offsets of {name}: the leader of a partition does not answer",
+                        f"asking for offsets of {_topics(wanted)}: the leader of a partition does not answer",
                         hint="`stack status` and `stack doctor` tell more.",
                     )
             self._sleep(0.05)

@@ -22,6 +22,8 @@ from stack.model.place import Place
 _ASK_S = 2.0
 # More changes of partition than these in one portion, and each record is looked at.
 _MOST_RUNS = 200
+# So few messages are looked at one by one in less time than it takes to make an array.
+_FEW = 16
 
 
 @dataclass(slots=True)
@@ -205,6 +207,8 @@ class InputReader:
 
     def _parted(self, messages: list[Message]) -> Iterable[tuple[Place, list[Message]]]:
         """The messages of each partition, in order. They come in runs: an answer of the broker at a time."""
+        if len(messages) <= _FEW:
+            return self._parted_one_by_one(messages)
         topics = {topic for topic, _ in self._positions}
         if len(topics) > 1:
             # Of several topics mostly one is busy.
@@ -228,7 +232,7 @@ class InputReader:
 
     @staticmethod
     def _parted_one_by_one(messages: list[Message]) -> Iterable[tuple[Place, list[Message]]]:
-        """The same for messages of many topics or in no order."""
+        """The same for few messages, and for those of many topics or in no order."""
         whence = list(zip(map(Message.topic, messages), map(Message.partition, messages), strict=True))
         return [
             (place, list(compress(messages, map(place.__eq__, whence)))) for place in dict.fromkeys(whence)

@@ -156,7 +156,7 @@ class KafkaLedger:
         if self._topic not in self._admin.describe([self._topic]):
             self._admin.create([TopicPlan(self._topic, 1, _SETTINGS)])
         reader = LogReader(self._access, self._topic)
-        low = self._admin.bounds(self._topic, 1)[_PARTITION].low
+        low = self._admin.bounds(self._topic, [_PARTITION])[_PARTITION].low
         reader.assign({_PARTITION: low})
         self._reader = reader
         return reader

@@ -139,7 +139,21 @@ class LogWriter:
         partition: int = -1,
     ) -> None:
         """The same for keys and values that stand in two lists, with no look at single records."""
-        self.write_packed(topic, pack(keys), pack(values), partition)
+        if self._bulk is not None:
+            self.write_packed(topic, pack(keys), pack(values), partition)
+            return
+        if len(keys) != len(values):
+            raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        sizes = [0 if value is None else len(value) for value in values]
+        largest = max(sizes, default=0) + _RECORD_OVERHEAD_BYTES
+        if largest > MAX_RECORD_BYTES:
+            raise _too_large(topic, sizes.index(max(sizes)), largest)
+        for start in range(0, len(values), _PAIRS):
+            part = slice(start, start + _PAIRS)
+            own = values[part]
+            self._make_room(len(own), sum(sizes[part]) + _RECORD_OVERHEAD_BYTES * len(own))
+            self._queue_pairs(topic, keys[part], own, partition, start, largest)
+        self._poll(0)
 
     def write_packed(self, topic: str, keys: Packed, values: Packed, partition: int = -1) -> None:
         """The same for those that lie packed."""
@@ -156,18 +170,29 @@ class LogWriter:
                 if fault is not None:
                     raise _not_queued(topic, start + fault[0], fault[1])
             else:
-                self._queue(topic, self._as_dicts(own_keys, own), partition, start)
-                if largest > _KEPT_BYTES:
-                    self._pairs.clear()
+                self._queue_pairs(topic, own_keys.items(), own.items(), partition, start, largest)
         self._poll(0)
 
-    def _as_dicts(self, keys: Packed, values: Packed) -> list[WriteRecord]:
+    def _queue_pairs(  # noqa: PLR0917
+        self,
+        topic: str,
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        partition: int,
+        start: int,
+        largest: int,
+    ) -> None:
+        self._queue(topic, self._as_dicts(keys, values), partition, start)
+        if largest > _KEPT_BYTES:
+            self._pairs.clear()
+
+    def _as_dicts(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> list[WriteRecord]:
         """The same dicts again and again: new ones would cost a third of the whole call."""
         pool = self._pairs
         pool.extend({} for _ in range(len(values) - len(pool)))
         pairs = pool[: len(values)]
-        _fill(pairs, "key", keys.items())
-        _fill(pairs, "value", values.items())
+        _fill(pairs, "key", keys)
+        _fill(pairs, "value", values)
         return pairs
 
     def _queue(self, topic: str, chunk: list[WriteRecord], partition: int, start: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -196,7 +196,28 @@ def store_name_fault(name: str) -> str | None:
 
 def entry_to_json(entry: JobEntry) -> dict[str, Any]:
     """The entry as plain JSON values."""
-    return asdict(entry)
+    previous = entry.previous
+    return {
+        **_fields(entry),
+        "spec": spec_to_json(entry.spec),
+        "previous": None if previous is None else spec_to_json(previous),
+    }
+
+
+def spec_to_json(spec: JobSpec) -> dict[str, Any]:
+    """The spec inside an entry."""
+    return {
+        **_fields(spec),
+        "inputs": [_fields(one) for one in spec.inputs],
+        "stores": [_fields(one) for one in spec.stores],
+        "settings": _fields(spec.settings),
+        "code": _fields(spec.code),
+    }
+
+
+def _fields(one: Any) -> dict[str, Any]:
+    """What a flat value holds, by name."""
+    return {name: getattr(one, name) for name in one.__slots__}
 
 
 def entry_from_json(tree: Mapping[str, Any]) -> JobEntry:

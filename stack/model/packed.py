@@ -105,7 +105,7 @@ def pack_slices(data: Any, ends: npt.NDArray[np.int32] | Numbers) -> Packed:
 
 
 def _end_to_end(data: bytes, sizes: Numbers, missing: npt.NDArray[np.bool_] | None = None) -> Packed:
-    return Packed(data, np.cumsum(sizes) - sizes, sizes, missing)
+    return Packed(data, sizes.cumsum() - sizes, sizes, missing)
 
 
 def _eights(numbers: npt.NDArray[Any]) -> Packed:

@@ -54,7 +54,7 @@ def last_checkpoints(
     and goes back in growing steps.
     """
     topic, partition = checkpoints_topic(stack.settings.name), checkpoint_partition(job)
-    bounds = stack.admin.bounds(topic, PARTITIONS)[partition]
+    bounds = stack.admin.bounds(topic, [partition])[partition]
     wanted = {checkpoint_key(job, task): task for task in tasks}
     found: dict[TaskId, Checkpoint] = {}
     end, window = bounds.high, _FIRST_LOOK

@@ -112,7 +112,7 @@ class CheckpointIndex:
 
     def refresh(self) -> None:
         """Take in what was committed since the last time, by anybody."""
-        bounds = self._stack.admin.bounds(self._topic, PARTITIONS)
+        bounds = self._stack.admin.bounds(self._topic, range(PARTITIONS))
         known = dict(self._store.execute("select part, next from places"))
         starts = {number: max(known.get(number, 0), one.low) for number, one in bounds.items()}
         ends = {number: one.high for number, one in bounds.items()}
@@ -262,7 +262,7 @@ class CheckpointIndex:
     def following(self, job: str, at: int) -> Iterator[Checkpoint]:
         """The checkpoints of a job from an offset of the feed on, up to its end as of now."""
         partition = checkpoint_partition(job)
-        end = self._stack.admin.bounds(self._topic, PARTITIONS)[partition].high
+        end = self._stack.admin.bounds(self._topic, [partition])[partition].high
         mine = f"{job}/".encode()
         with LogReader(self._stack.access, self._topic) as reader:
             reader.assign({partition: at}, {partition: end})

@@ -43,7 +43,7 @@ class LogUndo:
 
     def passes(self, partition: int, cut: int, *, empty: bool = False) -> Iterator[Undo]:
         """Portions of what brings a partition back to what it held before `cut`, or to nothing if `empty`."""
-        bounds = self._stack.admin.bounds(self._topic, partition + 1)[partition]
+        bounds = self._stack.admin.bounds(self._topic, [partition])[partition]
         first = bounds.low if empty else max(cut, bounds.low)
         if first >= bounds.high:
             return

@@ -89,8 +89,9 @@ class Opening:
             point = None if self._checkpoint is None else self._checkpoint.inputs.get(name)
             if point is not None:
                 self._refuse_other_topic(name, part, point)
-            bounds = self._parts.stack.admin.bounds(part.topic.name, part.topic.partitions)
-            for place in part.places_of(self.id.partition):
+            places = part.places_of(self.id.partition)
+            bounds = self._parts.stack.admin.bounds(part.topic.name, [number for _, number in places])
+            for place in places:
                 bound = bounds[place[1]]
                 offset = bound.low if point is None else point.offsets.get(place[1], bound.low)
                 if not bound.low <= offset <= bound.high:
@@ -163,7 +164,7 @@ class Opening:
         point = None if self._checkpoint is None else self._checkpoint.stores.get(name)
         partition = self.id.partition
         admin = self._parts.stack.admin
-        bounds = admin.bounds(part.topic.name, part.topic.partitions)[partition]
+        bounds = admin.bounds(part.topic.name, [partition])[partition]
         there = Bounds(part.topic.name, part.topic.id, partition, bounds.low, bounds.high)
         # Behind the checkpoint's end there are only records of aborted transactions.
         needed = 0 if point is None else point.end

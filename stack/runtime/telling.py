@@ -22,6 +22,7 @@ class Telling:
 
     def __init__(self, launch: Launch, clock: Callable[[], float]) -> None:
         self._launch = launch
+        self._host, self._pid = socket.gethostname(), os.getpid()
         self._clock = clock
         self._looked_at = clock()
         self._lags: dict[TaskId, int | None] = {}
@@ -69,8 +70,8 @@ class Telling:
             generation=generation,
             version=self._launch.spec.version,
             runner=self._launch.runner,
-            host=socket.gethostname(),
-            pid=os.getpid(),
+            host=self._host,
+            pid=self._pid,
             commits=commits,
             records=records,
             records_per_s=self._rate_of(records),

@@ -16,7 +16,6 @@ there.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -46,6 +45,7 @@ from stack.zookeeper.nodes import (
     children,
     delete,
     ensure,
+    from_bytes,
     is_own,
     parsed,
     read,
@@ -72,6 +72,7 @@ class JobNodes:
         self.root = f"{stack_node(stack)}/jobs/{job}"
         self._own: str | None = None
         self._closed = False
+        self._prepared = False
 
     def close(self) -> None:
         """Call nobody back any more."""
@@ -124,7 +125,7 @@ class JobNodes:
 
         def on_data(data: bytes | None, _stat: Any) -> bool:
             if data is not None and not self._closed:
-                callback(parsed(plan_from_json, json.loads(data), f"{self.root}/plan"))
+                callback(parsed(plan_from_json, from_bytes(data), f"{self.root}/plan"))
             return not self._closed
 
         self._watch("plan", lambda: DataWatch(self.session.client, f"{self.root}/plan", on_data))
@@ -229,9 +230,11 @@ class JobNodes:
         return self._own
 
     def prepare(self) -> None:
-        """Make the folders that others are made in."""
-        for name in ("containers", "released"):
-            ensure(self.session, f"{self.root}/{name}")
+        """Make the folders that others are made in. They stay for as long as somebody leads the job."""
+        if not self._prepared:
+            for name in ("containers", "released"):
+                ensure(self.session, f"{self.root}/{name}")
+            self._prepared = True
 
 
 class FleetNodes:

@@ -30,6 +30,7 @@ class JobLead:
         self._is_dead = is_dead
         self._path = f"{nodes.root}/leader"
         self.term: int | None = None
+        self._written: set[str] = set()
 
     def claim(self) -> bool:
         """Become the leader if nobody is, or if the one who was is known to be dead."""
@@ -106,7 +107,8 @@ class JobLead:
         change.check(self.nodes.root, self.term)
 
     def _write(self, path: str, data: bytes) -> None:
-        exists = read(self._session, path) is not None
+        # Nobody but the leader makes or removes what it writes.
+        exists = path in self._written or read(self._session, path) is not None
         for _ in range(2):
             change = Change(self._session, f"writing {path}")
             self._guard(change)
@@ -115,6 +117,7 @@ class JobLead:
             else:
                 change.create(path, data)
             if change.commit():
+                self._written.add(path)
                 return
             if isinstance(change.results[0], (BadVersionError, NoNodeError)):
                 break

@@ -13,6 +13,7 @@ from stack.machine import start
 from stack.zookeeper.fleet_session import ANSWER_S, FleetSession
 
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+_DECODE = json.JSONDecoder().decode
 
 
 class Change:
@@ -67,7 +68,7 @@ def read_json(session: FleetSession, path: str) -> Any:
     found = read(session, path)
     if found is None:
         return None
-    return parsed(json.loads, found[0], path)
+    return parsed(from_bytes, found[0], path)
 
 
 def children(session: FleetSession, path: str) -> list[str]:
@@ -126,6 +127,11 @@ def bounded(doing: str, begin: Callable[[], object], limit_s: float = ANSWER_S) 
 def to_bytes(tree: Any) -> bytes:
     """What a node holds, from plain JSON values."""
     return _ENCODE(tree).encode()
+
+
+def from_bytes(data: bytes) -> Any:
+    """The JSON values that `to_bytes` wrote."""
+    return _DECODE(data.decode())
 
 
 def parsed(parse: Callable[[Any], Any], tree: Any, path: str) -> Any:

@@ -34,7 +34,7 @@ def topic(stack: Stack) -> str:
 def in_log(stack: Stack, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
     """Keys and values per partition, in their order."""
     found: dict[int, list[tuple[bytes | None, bytes | None]]] = {n: [] for n in range(PARTITIONS)}
-    bounds = stack.admin.bounds(topic, PARTITIONS)
+    bounds = stack.admin.bounds(topic, range(PARTITIONS))
     with LogReader(stack.access, topic) as reader:
         reader.assign({n: b.low for n, b in bounds.items()}, {n: b.high for n, b in bounds.items()})
         while not reader.done:

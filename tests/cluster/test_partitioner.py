@@ -49,7 +49,7 @@ def test_ten_thousand_random_keys_lie_where_java_puts_them(stack: Stack, java_ut
         log.write(topic, [{"value": b"", "key": key} for key in keys])
     where: dict[bytes, int] = {}
     with LogReader(stack.access, topic) as reader:
-        bounds = stack.admin.bounds(topic, PARTITIONS)
+        bounds = stack.admin.bounds(topic, range(PARTITIONS))
         reader.assign({n: b.low for n, b in bounds.items()}, {n: b.high for n, b in bounds.items()})
         while not reader.done:
             batch = reader.read()

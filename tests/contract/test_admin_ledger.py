@@ -49,7 +49,7 @@ def test_offsets_by_time_and_ends(kafka: KafkaWorld) -> None:
     start_ms = 1_600_000_000_000
     with LogWriter(kafka.access) as writer:
         writer.write(topic, [{**one, "timestamp": start_ms + at} for at, one in enumerate(records(10))])
-    bounds = kafka.admin.bounds(topic, 1)[0]
+    bounds = kafka.admin.bounds(topic, [0])[0]
     assert (bounds.low, bounds.high) == (0, 10)
     assert kafka.admin.offsets_at(topic, 1, start_ms + 4) == {0: 4}
     assert kafka.admin.offsets_at(topic, 1, start_ms + 99) == {0: 10}

@@ -25,7 +25,7 @@ def read_all(kafka: KafkaWorld, topic: str, partitions: int = 1, **settings: str
     found = []
     own = {key.replace("_", "."): text for key, text in settings.items()}
     with LogReader(kafka.access, topic, own) as reader:
-        bounds = kafka.admin.bounds(topic, partitions)
+        bounds = kafka.admin.bounds(topic, range(partitions))
         reader.assign(
             {number: one.low for number, one in bounds.items()},
             {number: one.high for number, one in bounds.items()},

@@ -170,7 +170,7 @@ class AwayAdmin:
     def describe(self, topics: list[str]) -> Any:
         raise Unavailable(f"describing {topics[0]}: Kafka cannot be reached")
 
-    def bounds(self, topic: str, _partitions: int) -> Any:
+    def bounds(self, topic: str, _partitions: Any) -> Any:
         raise Unavailable(f"asking for offsets of {topic}: Kafka cannot be reached")
 
 

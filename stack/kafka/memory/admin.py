@@ -18,10 +18,10 @@ from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, Offse
 
 from stack.kafka.memory.client import MemoryClient, PartitionAbout
 from stack.kafka.memory.hooks import Hangs
-from stack.model.place import Place
 
 Answer = TypeVar("Answer")
 _NONE = -1
+_EARLIEST, _LATEST = OffsetSpec.earliest(), OffsetSpec.latest()
 
 
 class Told(Generic[Answer]):
@@ -135,24 +135,29 @@ class MemoryAdmin(MemoryClient):
     ) -> dict[TopicPartition, Told[OffsetAnswer]]:
         committed = isolation_level == IsolationLevel.READ_COMMITTED
 
-        def find(place: TopicPartition) -> OffsetAnswer:
-            return OffsetAnswer(self._offset((place.topic, place.partition), wanted[place], committed))
+        def answers() -> dict[TopicPartition, Told[OffsetAnswer]]:
+            return {place: self._told_offset(place, spec, committed) for place, spec in wanted.items()}
 
         try:
-            return self._each("list-offsets", wanted, find)
+            return self._ask("list-offsets", answers)
+        except KafkaException as error:
+            return {place: Told(error=error) for place in wanted}
         except Hangs:
             return {place: Told(OffsetAnswer(OFFSET_INVALID)) for place in wanted}
 
-    def _offset(self, place: Place, spec: OffsetSpec, committed: bool) -> int:
-        log = self.kafka.find(place)
+    def _told_offset(self, place: TopicPartition, spec: OffsetSpec, committed: bool) -> Told[OffsetAnswer]:
+        log = self.kafka.find((place.topic, place.partition))
         if log is None:
             # The client asks for the leaders first, and finds none.
-            raise KafkaException(KafkaError(KafkaError._NOENT, "Failed to query partition leaders"))
-        if spec is OffsetSpec.earliest():
-            return log.low
-        if spec is OffsetSpec.latest():
-            return log.stable if committed else log.high
-        return log.offset_at(spec._value) if spec._value >= 0 else _NONE
+            error = KafkaError(KafkaError._NOENT, "Failed to query partition leaders")
+            return Told(error=KafkaException(error))
+        if spec is _EARLIEST:
+            offset = log.low
+        elif spec is _LATEST:
+            offset = log.stable if committed else log.high
+        else:
+            offset = log.offset_at(spec._value) if spec._value >= 0 else _NONE
+        return Told(OffsetAnswer(offset))
 
     def _each(self, operation: str, keys: Any, act: Callable[[Any], Answer]) -> dict[Any, Told[Answer]]:
         """One request for all of them; each has its answer or its error."""

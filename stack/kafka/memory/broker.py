@@ -124,6 +124,8 @@ class MemoryKafka:
     def tick(self) -> None:
         """Do what is due."""
         agenda = self._agenda
+        if not agenda:
+            return
         while agenda and agenda[0][0] <= self.hooks.now_s():
             act = heapq.heappop(agenda)[2]
             with contextlib.suppress(KafkaException):
@@ -136,10 +138,11 @@ class MemoryKafka:
 
     def find(self, place: Place) -> PartitionLog | None:
         """The log of a partition, if there is one."""
-        topic = self.topics.get(place[0])
-        if topic is None or not 0 <= place[1] < len(topic.logs):
+        name, number = place
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= number < len(topic.logs):
             return None
-        return topic.logs[place[1]]
+        return topic.logs[number]
 
     def log(self, place: Place) -> PartitionLog:
         """The log of a partition, or Kafka's error for one that does not exist."""

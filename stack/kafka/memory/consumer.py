@@ -91,7 +91,7 @@ class MemoryConsumer(MemoryClient):
         hooks = self.kafka.hooks
         until = None
         while True:
-            found = self._ask("fetch", lambda: self._fetch(num_messages)) if self._readings else []
+            found = self._ask("fetch", lambda: self._fetch(num_messages)) if self._has_news() else []
             if found or timeout == 0:
                 return found
             now = hooks.now_s()
@@ -107,13 +107,30 @@ class MemoryConsumer(MemoryClient):
         found = self.consume(1, timeout)
         return found[0] if found else None
 
+    def _has_news(self) -> bool:
+        """Whether a fetch would bring anything: brokers keep one that would not waiting until it does."""
+        kafka = self.kafka
+        kafka.tick()
+        for place, reading in self._readings.items():
+            log = kafka.find(place)
+            if log is None or place in self._paused:
+                continue
+            reading.low, reading.high = log.low, log.high
+            end = log.stable if self._committed_only else log.high
+            told = reading.told_end == end or not self._tells_ends
+            if reading.next != end or not told:
+                return True
+        return False
+
     def _fetch(self, limit: int) -> list[Message]:
         """Partitions take turns at being the first."""
         found: list[Message] = []
         places = list(self._readings)
         self._turn += 1
-        start = self._turn % len(places)
-        for place in places[start:] + places[:start]:
+        if len(places) > 1:
+            start = self._turn % len(places)
+            places = places[start:] + places[:start]
+        for place in places:
             if len(found) >= limit:
                 break
             if place not in self._paused:
@@ -186,7 +203,8 @@ class MemoryConsumer(MemoryClient):
         self._readings = {}
 
     def _require_open(self) -> None:
-        self.process.require_alive()
+        if not self.process.alive:
+            self.process.require_alive()
         if self._closed:
             raise RuntimeError("Consumer closed")
 

@@ -58,6 +58,10 @@ class Coordinator:
         """What is known of an id, for whoever looks in from outside."""
         return self._by_id.get(name)
 
+    def is_committed(self, place: Place) -> bool:
+        """Whether a commit is decided whose marker is not in a partition yet."""
+        return any(known.markers.get(place) for known in self._by_id.values())
+
     def next_producer(self) -> int:
         return next(self._producers)
 

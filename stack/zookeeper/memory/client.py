@@ -27,6 +27,7 @@ from stack.zookeeper.memory.tree import Step
 log = logging.getLogger("feedstack.zookeeper")
 Watcher = Callable[[WatchedEvent], object]
 _ON_DATA = (EventType.CREATED, EventType.CHANGED, EventType.DELETED)
+_ON_CHILDREN = (EventType.CHILD, EventType.DELETED)
 
 
 class Answer:
@@ -43,9 +44,11 @@ class Answer:
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: ARG002
         if not self._is_done:
-            self._client.reach(timeout)
+            client = self._client
+            if not client.connected:
+                client.reach(timeout)
             try:
-                self._value = self._client.request(self._operation, self._path, self._act)
+                self._value = client.request(self._operation, self._path, self._act)
             except Exception as error:
                 self._error = error
             self._is_done = True
@@ -342,13 +345,13 @@ class MemoryClient:
         """This client's server hears of everything; watches are told before anything new can be read."""
         tree, before = self.ensemble.tree, self.seen
         self.seen = tree.zxid
-        if self.state == KazooState.CONNECTED:
+        if self.state == KazooState.CONNECTED and (self._data_watchers or self._child_watchers):
             for zxid in range(before + 1, self.seen + 1):
                 for kind, path in tree.events.get(zxid, ()):
-                    if kind in _ON_DATA:
-                        self._fire(self._data_watchers.pop(path, {}), kind, path)
-                    if kind in (EventType.CHILD, EventType.DELETED):
-                        self._fire(self._child_watchers.pop(path, {}), kind, path)
+                    if path in self._data_watchers and kind in _ON_DATA:
+                        self._fire(self._data_watchers.pop(path), kind, path)
+                    if path in self._child_watchers and kind in _ON_CHILDREN:
+                        self._fire(self._child_watchers.pop(path), kind, path)
 
     def _drop_watches(self) -> None:
         watchers = [*self._child_watchers.values(), *self._data_watchers.values()]

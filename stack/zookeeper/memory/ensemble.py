@@ -33,7 +33,8 @@ class Ensemble:
         self.hooks = hooks or Hooks()
         self.tree = Tree()
         self.clients: list[MemoryClient] = []
-        self._sessions: dict[int, Session] = {}
+        # Sessions of which nothing is heard for the moment.
+        self._quiet: dict[int, Session] = {}
         self._number = 0
         _ensembles[self.hosts] = self
 
@@ -44,25 +45,24 @@ class Ensemble:
     def open_session(self, timeout_s: float) -> Session:
         """A new session."""
         self._number += 1
-        session = Session(self._number, timeout_s)
-        self._sessions[session.id] = session
-        return session
+        return Session(self._number, timeout_s)
 
     def end_session(self, session: Session) -> None:
         """Its nodes go."""
         if not session.expired:
             session.expired = True
-            self._sessions.pop(session.id, None)
+            self._quiet.pop(session.id, None)
             for path in self.tree.ephemerals(session.id):
                 self.tree.change([Step("delete", path)], session.id)
             self.spread()
 
     def tick(self) -> None:
         """Let sessions expire of which nothing was heard for too long."""
-        now = self.hooks.now_s()
-        for session in list(self._sessions.values()):
-            if session.quiet_since is not None and now - session.quiet_since >= session.timeout_s:
-                self.end_session(session)
+        if self._quiet:
+            now = self.hooks.now_s()
+            for session in list(self._quiet.values()):
+                if session.quiet_since is not None and now - session.quiet_since >= session.timeout_s:
+                    self.end_session(session)
 
     def spread(self) -> None:
         """Let every client's server hear of the newest change, but for those that lag."""
@@ -74,6 +74,8 @@ class Ensemble:
         """The connection of a client is gone; a client that stands still is not told."""
         if client.session.quiet_since is None:
             client.session.quiet_since = self.hooks.now_s()
+            if not client.session.expired:
+                self._quiet[client.session.id] = client.session
         if tell:
             client.suspend()
 
@@ -84,6 +86,7 @@ class Ensemble:
             client.lose()
         else:
             client.session.quiet_since = None
+            self._quiet.pop(client.session.id, None)
             client.resume()
 
 

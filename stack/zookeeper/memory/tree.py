@@ -32,6 +32,8 @@ class Node:
     owner: int = 0
     children: tuple[str, ...] = ()
     children_version: int = 0
+    # Made when somebody first asks for it.
+    _stat: ZnodeStat | None = None
 
     def with_children(self, children: tuple[str, ...]) -> Node:
         """The same node after a child came or went."""
@@ -40,19 +42,21 @@ class Node:
 
     @property
     def stat(self) -> ZnodeStat:
-        return ZnodeStat(
-            self.made,
-            self.changed,
-            0,
-            0,
-            self.version,
-            self.children_version,
-            0,
-            self.owner,
-            len(self.data),
-            len(self.children),
-            self.changed,
-        )
+        if self._stat is None:
+            self._stat = ZnodeStat(
+                self.made,
+                self.changed,
+                0,
+                0,
+                self.version,
+                self.children_version,
+                0,
+                self.owner,
+                len(self.data),
+                len(self.children),
+                self.changed,
+            )
+        return self._stat
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class Tree:
         past = self._past.get(path)
         if not past:
             return None
-        if at is None:
+        if at is None or past[-1][0] <= at:
             return past[-1][1]
         return next((node for zxid, node in reversed(past) if zxid <= at), None)
 
