@@ -110,6 +110,50 @@ def bench_kit(records: int, rounds: int, must_pass: bool, as_json: bool) -> None
         raise click.exceptions.Exit(1)
 
 
+@bench.command("rewind")
+@click.option(
+    "--keys", type=click.IntRange(1_000), default=1_000_000, show_default=True, help="Keys of state."
+)
+@click.option(
+    "--changed", type=click.IntRange(1), default=10_000, show_default=True, help="How many change afterwards."
+)
+@click.option(
+    "--commits", type=click.IntRange(1_000), default=1_000_000, show_default=True, help="For the index."
+)
+@click.option("--check", "must_pass", is_flag=True, help="Exit with 1 if one takes longer than its bar.")
+@json_option
+def bench_rewind(keys: int, changed: int, commits: int, must_pass: bool, as_json: bool) -> None:
+    """What going back costs: a plan, a job that runs again, a commit found among many.
+
+    Starts temporary clusters. Bars: a plan in 2 s, the job running again in 10 s, a commit found in 10 ms.
+
+    \b
+    Example:
+      stack bench rewind
+      stack bench rewind --keys 100000 --commits 100000
+    """
+    from dataclasses import asdict
+
+    from ops.bench.rewind import BACK_S, LOOK_UP_MS, PLAN_S, measure_index, measure_rewind
+
+    back, index = measure_rewind(keys, changed, note), measure_index(commits, note)
+    rows = [
+        (f"plan, {keys:,} keys, {changed:,} changed", back.plan_s, "s", PLAN_S),
+        ("undone and landed", back.undo_s, "s", None),
+        ("all tasks run again", back.back_s, "s", BACK_S),
+        (f"index of {commits:,} commits built", index.build_s, "s", None),
+        ("one commit found", index.look_up_ms, "ms", LOOK_UP_MS),
+        ("its whole record read", index.record_ms, "ms", None),
+    ]
+    if as_json:
+        say_json({"rewind": asdict(back), "index": asdict(index)})
+    else:
+        shown = [[name, f"{value:.2f}", unit, "" if bar is None else bar] for name, value, unit, bar in rows]
+        table(["figure", "took", "", "bar"], shown, right=["took", "bar"])
+    if must_pass and any(bar is not None and value > bar for _, value, _, bar in rows):
+        raise click.exceptions.Exit(1)
+
+
 _WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory", "metrics", "takeover")
 _SYSTEMS = ("ours", "ours-batch", "kafka-streams", "quix")
 _GUARANTEES = ("exactly-once", "at-least-once")
