@@ -156,17 +156,23 @@ def _beyond_horizon(facts: Facts) -> Iterator[Refusal]:
         if one.then is not None
         and one.then.stores
         and not _same(one)
-        and facts.now_ms - one.then.time_ms >= facts.horizon_ms
+        and facts.now_ms - one.then.time_ms >= _horizon_at(one.then, facts)
     ]
     if old:
         oldest = min(one.time_ms for one in old)
-        edge = format_time(facts.now_ms - facts.horizon_ms)
+        horizon_ms = min(_horizon_at(one, facts) for one in old)
+        edge = format_time(facts.now_ms - horizon_ms)
         yield Refusal(
-            f"the point is from {format_time(oldest)}, beyond the horizon of {facts.horizon_ms // 1000} s: "
+            f"the point is from {format_time(oldest)}, beyond the horizon of {horizon_ms // 1000} s: "
             "compaction may have removed values that state had then",
             f"The nearest exact point is {edge} (--to {edge}). To rebuild from the source, --to oldest "
             "--state empty. To take what is left of the state, --best-effort.",
         )
+
+
+def _horizon_at(then: Checkpoint, facts: Facts) -> int:
+    """A horizon that was made longer since does not bring back what was compacted before."""
+    return min(facts.horizon_ms, then.horizon_ms or facts.horizon_ms)
 
 
 def _inputs(facts: Facts) -> Iterator[Refusal]:

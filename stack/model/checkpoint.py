@@ -81,6 +81,8 @@ class Checkpoint:
     generation: int = 0
     slot: int = -1
     attempt: int = 0
+    # How far back commits could be restored when this one was made: what was compacted then stays so.
+    horizon_ms: int = 0
 
 
 def gaps_of(one: Checkpoint) -> dict[Place, tuple[Gap, ...]]:

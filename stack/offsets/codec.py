@@ -211,6 +211,7 @@ def checkpoint_tree(one: Checkpoint) -> dict[str, Any]:
             for feed, point in one.outputs.items()
         ],
         "annotations": dict(one.annotations),
+        "horizon_ms": one.horizon_ms,
     }
 
 
@@ -271,4 +272,5 @@ def checkpoint_of(tree: dict[str, Any]) -> Checkpoint:
         generation=tree["generation"],
         slot=tree["slot"],
         attempt=tree["attempt"],
+        horizon_ms=tree["horizon_ms"],
     )

@@ -85,6 +85,7 @@ CHECKPOINT_TREE = {
         _field("stores", _array(_STORE), "How far changelogs reach."),
         _field("outputs", _array(_OUTPUT), "Where outputs ended before."),
         _field("annotations", {"type": "map", "values": "string"}, "What is said of this commit."),
+        _field("horizon_ms", "long", "The horizon of the job at the time of the commit.", default=0),
     ),
     "namespace": "feedstack",
 }

@@ -97,6 +97,7 @@ class Task:
             event_time_ms=self.event_time_ms,
             slot=launch.slot,
             attempt=launch.attempt,
+            horizon_ms=spec.settings.horizon_ms,
         )
 
     def _is_before_gaps(self, place: Place, positions: dict[Place, int]) -> bool:
