@@ -22,7 +22,7 @@ _LAST_COMMITS = 10
 def offsets() -> None:
     """Look at the points that a job has passed, find one by meaning, give one a name.
 
-    Every commit of a job is remembered with its inputs, its state and its outputs; docs/offsets.md tells more.
+    Every commit of a job is remembered with its inputs, its state and its outputs.
     """
 
 
