@@ -16,7 +16,7 @@ from ops.demo.counting import JOB
 from stack.connection import Stack
 from stack.deploy.deploy import deploy, prepare
 from stack.deploy.operate import JobWatch, watch_jobs
-from stack.deploy.rewind_plan import Wanted, make_plan
+from stack.deploy.rewind_plan import Wanted, look_again, make_plan
 from stack.deploy.rewinding import Rewinding
 from stack.deploy.watch import judge_running, too_late, wait
 from stack.errors import ClusterFault
@@ -91,9 +91,9 @@ def measure_rewind(keys: int, changed: int, say: Callable[[str], None]) -> Rewin
         with CheckpointIndex(stack) as index:
             index.refresh()
             plan = make_plan(stack, watch.jobs, index, JOB, Wanted(AtAnnotation("before")))
-        planned = time.monotonic()
-        rewinding = Rewinding(stack, watch.jobs, lambda: len(watch.look(JOB).reports))
-        landed = rewinding.carry_out(watch.jobs.get(JOB), plan.intent("bench"))
+            planned = time.monotonic()
+            rewinding = Rewinding(stack, watch.jobs, lambda: len(watch.look(JOB).reports))
+            landed = rewinding.carry_out(JOB, plan.intent("bench"), look_again(stack, index, plan))
         _await_running(watch)
         back = time.monotonic()
         _await_read(stack, spec.partitions)

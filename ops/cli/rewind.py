@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,10 @@ from ops.cli.output import note, plural, say, say_json, table
 from ops.cli.root import Session, json_option, pass_session
 
 if TYPE_CHECKING:
-    from stack.connection import Stack
     from stack.deploy.operate import JobWatch
     from stack.deploy.rewind_plan import RewindPlan
-    from stack.deploy.rewinding import Landed
+    from stack.deploy.rewinding import Landed, Rewinding
+    from stack.model.job import JobEntry
 
 _LIMIT_S = 120.0
 
@@ -72,71 +73,82 @@ def rewind(
       stack rewind count-views --to -2h --reason "wrong prices since noon"
     """
     from stack.deploy.operate import watch_jobs
+    from stack.deploy.rewind_intent import refuse_another
+    from stack.deploy.rewind_plan import Wanted, look_again, make_plan
     from stack.deploy.rewinding import Rewinding
-    from stack.errors import BadInput
-
-    with session.open() as stack, watch_jobs(stack) as watch:
-        entry = watch.jobs.get(job)
-        rewinding = Rewinding(stack, watch.jobs, lambda: len(watch.look(job).reports), note)
-        intent = rewinding.pending(entry.spec)
-        if intent is not None:
-            _refuse_another(job, intent.words, startpoint)
-            note(f"a rewind to {intent.words} by {intent.by} was cut off: it is brought to its end")
-            plan = None
-        else:
-            if startpoint is None:
-                raise BadInput(
-                    f"say where job {job!r} shall go back to",
-                    hint=f"--to @NAME, --to -2h, …; `stack offsets list {job}` shows its points.",
-                )
-            plan = _plan(watch, stack, job, startpoint, state, outputs, best_effort)
-            if expect is not None and expect != plan.id:
-                raise BadInput(
-                    f"the plan {expect} is stale: what would be done now is {plan.id}",
-                    hint="Look at it again with --plan.",
-                )
-            if only_plan or not as_json:
-                _say_plan(plan, as_json)
-            if only_plan:
-                return
-            if not yes and not as_json:
-                click.confirm("go back", abort=True, err=True)
-            intent = plan.intent(reason)
-        landed = rewinding.carry_out(entry, intent)
-        _await_running(watch, job, timeout)
-    _say_landed(job, landed, as_json)
-
-
-def _refuse_another(job: str, words: str, startpoint: str | None) -> None:
-    from stack.errors import BadInput
-
-    if startpoint is not None and startpoint != words:
-        note(f"asked for {startpoint}; the rewind to {words} comes first")
-        raise BadInput(
-            f"job {job!r} is busy with another rewind (to {words})",
-            hint=f"`stack rewind {job}` brings that one to its end; then go where you like.",
-        )
-
-
-def _plan(
-    watch: JobWatch,
-    stack: Stack,
-    job: str,
-    startpoint: str,
-    state: str,
-    outputs: str,
-    best_effort: bool,
-) -> RewindPlan:
-    from stack.deploy.rewind_plan import Wanted, make_plan
     from stack.engine.rewind import OutputsChoice, StateChoice
     from stack.model.startpoint import parse_job_startpoint
     from stack.offsets.index import CheckpointIndex
 
-    parsed = parse_job_startpoint(startpoint, time.time_ns() // 1_000_000)
-    wanted = Wanted(parsed, StateChoice(state), OutputsChoice(outputs), best_effort)
-    with CheckpointIndex(stack) as index:
-        index.refresh()
-        return make_plan(stack, watch.jobs, index, job, wanted)
+    with session.open() as stack, watch_jobs(stack) as watch, contextlib.ExitStack() as opened:
+        entry = watch.jobs.get(job)
+        rewinding = Rewinding(stack, watch.jobs, lambda: len(watch.look(job).reports), note)
+        intent, look = rewinding.pending(entry.spec), None
+        if intent is not None:
+            refuse_another(job, intent, startpoint)
+            note(
+                f"a rewind to {intent.words} by {intent.by} was cut off: `stack rewind {job}` goes on with it"
+            )
+            if only_plan:
+                return
+        elif _is_over(rewinding, entry, startpoint, only_plan=only_plan):
+            _await_running(watch, job, timeout)
+            return
+        else:
+            asked = _needed(job, startpoint)
+            parsed = parse_job_startpoint(asked, time.time_ns() // 1_000_000)
+            wanted = Wanted(parsed, StateChoice(state), OutputsChoice(outputs), best_effort)
+            index = opened.enter_context(CheckpointIndex(stack))
+            index.refresh()
+            plan = make_plan(stack, watch.jobs, index, job, wanted)
+            if not _is_agreed(plan, expect, only_plan=only_plan, yes=yes, as_json=as_json):
+                return
+            intent, look = plan.intent(reason, asked), look_again(stack, index, plan)
+        landed = rewinding.carry_out(job, intent, look)
+        _await_running(watch, job, timeout)
+    _say_landed(job, landed, as_json)
+
+
+def _is_over(rewinding: Rewinding, entry: JobEntry, startpoint: str | None, *, only_plan: bool) -> bool:
+    """Take away what is left of a rewind that has done nothing, or everything; whether that is all."""
+    if entry.rewind is None or only_plan:
+        return False
+    job = entry.spec.name
+    if startpoint is not None and rewinding.asked_for(entry) != startpoint:
+        return False  # its mark gives way to that of this one
+    landed = rewinding.clear(entry)
+    if landed is None:
+        say(f"a rewind of {job} was cut off before it had changed anything ({entry.rewind}); {job} goes on")
+    else:
+        say(f"{job} is back at {landed}; only the mark of the rewind was left")
+    return True
+
+
+def _needed(job: str, startpoint: str | None) -> str:
+    from stack.errors import BadInput
+
+    if startpoint is None:
+        raise BadInput(
+            f"say where job {job!r} shall go back to",
+            hint=f"--to @NAME, --to -2h, …; `stack offsets list {job}` shows its points.",
+        )
+    return startpoint
+
+
+def _is_agreed(plan: RewindPlan, expect: str | None, *, only_plan: bool, yes: bool, as_json: bool) -> bool:
+    """Show the plan, and ask; whether it is to be carried out."""
+    from stack.errors import BadInput
+
+    if expect is not None and expect != plan.id:
+        raise BadInput(
+            f"the plan {expect} is stale: what would be done now is {plan.id}",
+            hint="Look at it again with --plan.",
+        )
+    if only_plan or not as_json:
+        _say_plan(plan, as_json)
+    if not (only_plan or yes or as_json):
+        click.confirm("go back", abort=True, err=True)
+    return not only_plan
 
 
 def _say_plan(plan: RewindPlan, as_json: bool) -> None:

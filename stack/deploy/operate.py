@@ -15,7 +15,7 @@ from stack.kafka.writer import LogWriter
 from stack.model.checkpoint import checkpoint_key
 from stack.model.feed import value_subject
 from stack.model.fleet import JobState
-from stack.model.job import Desired, JobEntry, changelog_name, redrive_name, transactional_id
+from stack.model.job import Desired, JobEntry, changelog_name, redrive_name, rewind_id, transactional_id
 from stack.model.plan import tasks_of
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
 from stack.zookeeper.fleet import FleetNodes, open_fleet
@@ -123,8 +123,10 @@ def remove_state(stack: Stack, jobs: JobsFeed, name: str) -> tuple[str, ...]:
 
 
 def _fence(stack: Stack, name: str, slots: int) -> None:
-    for slot in range(slots):
-        with LogWriter(stack.access, transactional_id(stack.settings.name, name, slot)) as writer:
+    ids = [transactional_id(stack.settings.name, name, slot) for slot in range(slots)]
+    # A rewind under way would else write checkpoints of a job that is gone.
+    for one in (*ids, rewind_id(stack.settings.name, name)):
+        with LogWriter(stack.access, one) as writer:
             writer.init_transactions()
 
 

@@ -9,24 +9,27 @@ from itertools import islice
 from typing import Any
 
 from stack.connection import Stack
-from stack.deploy.code import now_ms
 from stack.deploy.jobs import JobsFeed
-from stack.deploy.rewinding import Intent, new_intent
+from stack.deploy.rewind_intent import Intent, new_intent
+from stack.deploy.rewinding import Look
 from stack.engine.rewind import (
     Cut,
     Facts,
     Input,
     Move,
     OutputsChoice,
+    Refusal,
     StateChoice,
     find_refusals,
+    find_unclear,
     is_settled,
     output_cut,
 )
 from stack.errors import BadInput
+from stack.machine import time_ms
 from stack.model.checkpoint import Checkpoint
 from stack.model.feed import Table
-from stack.model.job import JobEntry, changelog_name
+from stack.model.job import JobEntry, JobSpec, changelog_name
 from stack.model.plan import TaskId, tasks_of
 from stack.model.startpoint import JobStartpoint, Latest
 from stack.offsets.index import CheckpointIndex, Row
@@ -52,6 +55,7 @@ class RewindPlan:
     outputs: OutputsChoice
     event_outputs: Sequence[str]
     downstream: Sequence[str]
+    best_effort: bool = False
 
     @property
     def records(self) -> int:
@@ -76,12 +80,11 @@ class RewindPlan:
         text = " ".join([self.job, self.version, *targets, self.state, self.outputs])
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
-    def intent(self, reason: str) -> Intent:
-        """What carries it out."""
+    def intent(self, reason: str, asked: str = "") -> Intent:
+        """What carries it out; `asked` is what the person typed."""
         targets = {one.task: one.then for one in self.moves}
-        return new_intent(
-            self.point.words, reason, self.state, targets, {one.feed: one.offsets for one in self.cuts}
-        )
+        cuts = {one.feed: one.offsets for one in self.cuts}
+        return new_intent(self.point.words, reason, self.state, targets, cuts, asked=asked)
 
     def as_json(self) -> dict[str, Any]:
         """The plan as plain JSON values."""
@@ -136,8 +139,8 @@ def make_plan(stack: Stack, jobs: JobsFeed, index: CheckpointIndex, name: str, w
         job=name,
         version=spec.version,
         moves=moves,
-        horizon_ms=min([spec.settings.horizon_ms, *_table_horizons(stack, tables)]),
-        now_ms=now_ms(),
+        horizon_ms=spec.settings.horizon_ms,
+        now_ms=time_ms(),
         inputs=_inputs(stack, entry),
         cuts=cuts,
         event_outputs=events,
@@ -146,13 +149,9 @@ def make_plan(stack: Stack, jobs: JobsFeed, index: CheckpointIndex, name: str, w
         outputs=wanted.outputs,
         best_effort=wanted.best_effort,
         other_writers=_other_writers(jobs, name, tables),
+        table_horizons=_horizons(stack, tables),
     )
-    refusals = list(find_refusals(facts))
-    if refusals:
-        raise BadInput(
-            f"job {name!r} cannot go back to {point.words}: " + "; ".join(one.message for one in refusals),
-            hint=" ".join(dict.fromkeys(one.hint for one in refusals)),
-        )
+    _refuse(name, point, list(find_refusals(facts)))
     return RewindPlan(
         name,
         spec.version,
@@ -163,16 +162,37 @@ def make_plan(stack: Stack, jobs: JobsFeed, index: CheckpointIndex, name: str, w
         wanted.outputs,
         events,
         downstream_of(jobs, name),
+        wanted.best_effort,
     )
+
+
+def look_again(stack: Stack, index: CheckpointIndex, plan: RewindPlan) -> Look:
+    """What a rewind asks when all containers stand still: while they ran, more was written every moment."""
+
+    def look(spec: JobSpec) -> dict[str, tuple[int, ...]]:
+        if spec.version != plan.version:
+            raise BadInput(
+                f"job {plan.job!r} was deployed meanwhile: it is version {spec.version}, not {plan.version}",
+                hint="Nothing was changed. Look at the plan again.",
+            )
+        index.refresh()
+        cuts = _cuts(stack, index, plan.job, [one.feed for one in plan.cuts], plan.point)
+        _refuse(plan.job, plan.point, list(find_unclear(cuts, plan.best_effort)))
+        return {one.feed: one.offsets for one in cuts}
+
+    return look
+
+
+def _refuse(job: str, point: Point, refusals: Sequence[Refusal]) -> None:
+    if refusals:
+        raise BadInput(
+            f"job {job!r} cannot go back to {point.words}: " + "; ".join(one.message for one in refusals),
+            hint=" ".join(dict.fromkeys(one.hint for one in refusals)),
+        )
 
 
 def _last(index: CheckpointIndex, name: str, tasks: Sequence[TaskId]) -> list[tuple[TaskId, Row | None]]:
     return [(task, index.last(name, task)) for task in tasks]
-
-
-def _table_horizons(stack: Stack, tables: Sequence[str]) -> list[int]:
-    kinds = [stack.feed(feed).storage for feed in tables]
-    return [one.horizon_ms for one in kinds if isinstance(one, Table)]
 
 
 def _divided_input(entry: JobEntry) -> str | None:
@@ -199,6 +219,11 @@ def _stores(stack: Stack, entry: JobEntry) -> dict[str, str]:
     }
     about = stack.admin.describe(list(names.values()))
     return {store: about[topic].id for store, topic in names.items() if topic in about}
+
+
+def _horizons(stack: Stack, tables: Sequence[str]) -> dict[str, int]:
+    found = {feed: stack.feed(feed).storage for feed in tables}
+    return {feed: one.horizon_ms for feed, one in found.items() if isinstance(one, Table)}
 
 
 def _other_writers(jobs: JobsFeed, name: str, tables: Sequence[str]) -> dict[str, str]:
@@ -229,7 +254,7 @@ def _cuts(stack: Stack, index: CheckpointIndex, name: str, tables: Sequence[str]
     if not tables:
         return []
     targets: Mapping[TaskId, Checkpoint | None] = point.checkpoints
-    places = [index.offset_of(one) for one in targets.values() if one is not None]
+    places = [_place(index, name, task, one) for task, one in targets.items()]
     start = min((place for place in places if place is not None), default=None)
     later: list[Checkpoint] = []
     cuts: list[Cut] = []
@@ -241,6 +266,15 @@ def _cuts(stack: Stack, index: CheckpointIndex, name: str, tables: Sequence[str]
         # Every container must have said where it stood after the point.
         if not portion or len(later) >= _MOST_LATER or all(is_settled(one, cuts) for one in portion[-50:]):
             return cuts
+
+
+def _place(index: CheckpointIndex, name: str, task: TaskId, target: Checkpoint | None) -> int | None:
+    """Where the first commit of a task stands that may matter: its target, or all that are known."""
+    place = None if target is None else index.offset_of(target)
+    if place is None:
+        first = index.first(name, task)
+        return None if first is None else first.at
+    return place
 
 
 def _cut(

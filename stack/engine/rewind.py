@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stack.model.checkpoint import Checkpoint, InputPoint
+from stack.model.checkpoint import REWIND_SLOT, Checkpoint, InputPoint
 from stack.model.plan import TaskId
 from stack.model.startpoint import format_time
 
@@ -111,6 +111,8 @@ class Facts:
     best_effort: bool = False
     # Other jobs that write to a table output.
     other_writers: Mapping[str, str] = field(default_factory=dict)
+    # For how long all records of a table output stay.
+    table_horizons: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +232,27 @@ def _outputs(facts: Facts) -> Iterator[Refusal]:
             f"the job writes events to {names}: events are not unwritten, they would be there twice",
             "Say --outputs append if its readers can bear that.",
         )
-    for cut in facts.cuts:
-        if cut.unclear and not facts.best_effort:
+    yield from find_unclear(facts.cuts, facts.best_effort)
+    yield from _old_tables(facts)
+
+
+def _old_tables(facts: Facts) -> Iterator[Refusal]:
+    """A cut that is older than what a table keeps; before everything there is nothing to be kept."""
+    times = [one.then.time_ms for one in facts.moves if one.then is not None and not _same(one)]
+    for cut in () if facts.best_effort or not times else facts.cuts:
+        horizon_ms = facts.table_horizons.get(cut.feed)
+        if horizon_ms is not None and cut.span and facts.now_ms - min(times) >= horizon_ms:
+            yield Refusal(
+                f"the point is from {format_time(min(times))}, beyond the horizon of table {cut.feed!r} "
+                f"({horizon_ms // 1000} s): compaction may have removed values that it had then",
+                "Choose a later point, or take what is left of the table with --best-effort.",
+            )
+
+
+def find_unclear(cuts: Iterable[Cut], best_effort: bool) -> Iterator[Refusal]:
+    """Tables that cannot be cut."""
+    for cut in cuts:
+        if cut.unclear and not best_effort:
             numbers = ", ".join(map(str, cut.unclear))
             yield Refusal(
                 f"at that point several containers were writing to table {cut.feed!r} at once (partitions "
@@ -255,25 +276,49 @@ def output_cut(
     """
     following = [one for one in later if feed in one.outputs]
     kept = [one for one in targets.values() if one is not None and feed in one.outputs]
+    nexts = [(one.outputs[feed], _next_ends(one, following, feed, ends)) for one in kept]
     offsets, unclear = [], []
-    for partition, end in enumerate(ends):
-        cut = max((_kept_end(one, following, feed, partition, end) for one in kept), default=0)
+    for partition in range(len(ends)):
+        cut = (
+            max(
+                (after[partition] if point.may_have_written(partition) else point.ends[partition])
+                for point, after in nexts
+            )
+            if nexts
+            else 0
+        )
         offsets.append(cut)
         if any(_reaches_below(one, targets, feed, partition, cut) for one in following):
             unclear.append(partition)
     return Cut(feed, *topic, tuple(offsets), tuple(ends), tuple(unclear))
 
 
-def _kept_end(one: Checkpoint, following: Sequence[Checkpoint], feed: str, partition: int, end: int) -> int:
-    """The end of what a commit and those of its container before it have written to a partition."""
-    point = one.outputs[feed]
-    if not point.may_have_written(partition):
-        return point.ends[partition]
-    for after in following:
-        # The records of one commit share their time; the container's next one tells where this one ended.
-        if after.slot == one.slot and after.time_ms > one.time_ms:
-            return after.outputs[feed].ends[partition]
-    return end
+def _next_ends(
+    one: Checkpoint, following: Sequence[Checkpoint], feed: str, ends: Sequence[int]
+) -> Sequence[int]:
+    """Where an output ended when a commit of a container, and those before it, were done."""
+    places = [place for place, other in enumerate(following) if _is_same_commit(one, other)]
+    start = places[0] + 1 if places else 0
+    for after in following[start:]:
+        if _is_same_commit(one, after) or (not places and after.time_ms <= one.time_ms):
+            continue
+        # The container's own next commit tells, and so does a rewind, before which everything had ended.
+        if after.slot in (one.slot, REWIND_SLOT):
+            return after.outputs[feed].ends
+    return ends
+
+
+def _is_same_commit(one: Checkpoint, other: Checkpoint) -> bool:
+    """Whether two checkpoints were made by one commit: all of it share a time and where outputs ended. The
+    clock may stand still, or have been put back; but no task is in a commit twice."""
+    if one.task == other.task:
+        return one.number == other.number and one.slot == other.slot
+    return (one.slot, one.attempt, one.time_ms, one.outputs) == (
+        other.slot,
+        other.attempt,
+        other.time_ms,
+        other.outputs,
+    )
 
 
 def _reaches_below(

@@ -10,6 +10,8 @@ from stack.model.plan import TaskId
 
 # The annotation of a checkpoint that only says that a rewind is under way.
 REWIND = "rewind"
+# The slot of checkpoints that a command writes, not a container.
+REWIND_SLOT = -1
 
 
 @dataclass(frozen=True, slots=True)

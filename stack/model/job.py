@@ -293,6 +293,11 @@ def redriven_name(stack: str, job: str) -> str:
     return f"{stack}.{job}.redriven"
 
 
+def rewind_id(stack: str, job: str) -> str:
+    """The transactional id under which every rewind of a job writes."""
+    return f"{stack}.{job}.rewind"
+
+
 def transactional_id(stack: str, job: str, slot: int) -> str:
     """The id under which the container of a slot writes; whoever initialises it fences all others."""
     return f"{stack}.{job}.{slot}"

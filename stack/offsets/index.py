@@ -9,6 +9,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from stack.connection import Stack
@@ -56,7 +57,9 @@ class Row:
 class CheckpointIndex:
     """Answers questions about the commits of jobs. `refresh` first; it reads what is new in the feed."""
 
-    def __init__(self, stack: Stack, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, stack: Stack, clock: Callable[[], float] = monotonic, *, in_memory: bool = False
+    ) -> None:
         self._stack = stack
         self._clock = clock
         self._topic = checkpoints_topic(stack.settings.name)
@@ -66,13 +69,16 @@ class CheckpointIndex:
                 "no job has run on this stack yet: there are no checkpoints",
                 hint="`stack jobs deploy PATH` deploys a job.",
             )
-        self._file = stack.settings.data / "offsets" / f"{found.id}.sqlite"
+        folder = stack.settings.data / "offsets"
+        self._file: Path | None = None if in_memory else folder / f"{found.id}.sqlite"
         self._heads = CheckpointHeads(stack.registry)
         self._decode = CheckpointDecoder(stack.registry)
         self._decode_annotated = AnnotatedDecoder(stack.registry)
         self._store = self._opened()
 
     def _opened(self) -> sqlite3.Connection:
+        if self._file is None:
+            return self._connected()
         self._file.parent.mkdir(parents=True, exist_ok=True)
         for old in self._file.parent.glob("*.sqlite*"):
             if not old.name.startswith(self._file.name):
@@ -84,7 +90,8 @@ class CheckpointIndex:
             return self._connected()
 
     def _connected(self) -> sqlite3.Connection:
-        store = sqlite3.connect(self._file, timeout=30, isolation_level=None, check_same_thread=False)
+        name = ":memory:" if self._file is None else self._file
+        store = sqlite3.connect(name, timeout=30, isolation_level=None, check_same_thread=False)
         try:
             store.execute("pragma journal_mode=wal")
             store.execute("pragma synchronous=off")
@@ -105,8 +112,9 @@ class CheckpointIndex:
         return store
 
     def _forget_file(self) -> None:
-        for suffix in ("", "-wal", "-shm"):
-            self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
+        if self._file is not None:
+            for suffix in ("", "-wal", "-shm"):
+                self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
 
     # Keeping up
 
@@ -159,7 +167,7 @@ class CheckpointIndex:
                 self._insert(points, names)
                 points.clear()
                 names.clear()
-                self._forget(key)
+                self._forget(key, at)
             else:
                 points.append((*self._heads(value), at))
         self._insert(points, names)
@@ -167,14 +175,18 @@ class CheckpointIndex:
     def _insert(self, points: list[tuple[object, ...]], names: list[tuple[str, str, int, bool]]) -> None:
         self._store.executemany("insert or replace into points values (?, ?, ?, ?, ?, ?, ?, ?, ?)", points)
         for job, name, at, is_gone in names:
-            self._store.execute("delete from names where job = ? and name = ?", (job, name))
+            self._store.execute("delete from names where job = ? and name = ? and at <= ?", (job, name, at))
             if not is_gone:
-                self._store.execute("insert into names values (?, ?, ?)", (job, name, at))
+                self._store.execute("insert or ignore into names values (?, ?, ?)", (job, name, at))
 
-    def _forget(self, key: bytes) -> None:
-        """A task that was removed: what stands before belongs to another life of it."""
+    def _forget(self, key: bytes, at: int) -> None:
+        """A task that was removed: what stands before belongs to another life of it, names included.
+
+        Another process may be further: what stands behind stays.
+        """
         job, _, task = key.decode().partition("/")
-        self._store.execute("delete from points where job = ? and task = ?", (job, task))
+        self._store.execute("delete from points where job = ? and task = ? and at < ?", (job, task, at))
+        self._store.execute("delete from names where job = ? and at < ?", (job, at))
 
     def _drop_old(self) -> None:
         """What the feed does not keep any more, but for the last commit of each task."""
@@ -214,11 +226,22 @@ class CheckpointIndex:
         """The first commit of a version, whichever task made it."""
         return self._one("job = ? and version = ? order by time_ms, number", job, version)
 
-    def before_version(self, job: str, task: TaskId, version: str) -> Row | None:
-        """The last commit of a task before its first one of a version; its newest if it made none of it."""
-        first = self._one("job = ? and task = ? and version = ? order by number", job, str(task), version)
-        bound = (1 << 62) if first is None else first.number
-        return self._one("job = ? and task = ? and number < ? order by number desc", job, str(task), bound)
+    def before(self, job: str, task: TaskId, at: int, moment_ms: int = 1 << 62) -> Row | None:
+        """The last commit of a task that stands before an offset of the feed, and was made by a moment."""
+        order = "order by number desc"
+        return self._one(
+            f"job = ? and task = ? and at < ? and time_ms <= ? {order}", job, str(task), at, moment_ms
+        )
+
+    def before_version(self, job: str, task: TaskId, first: Row) -> Row | None:
+        """The last commit of a task before its first one of a version, of which `first` is the first of any
+        task; if it made none of it, the last before that."""
+        own = self._one("job = ? and task = ? and version = ? order by number", job, str(task), first.version)
+        if own is None:
+            return self.before(job, task, first.at)
+        return self._one(
+            "job = ? and task = ? and number < ? order by number desc", job, str(task), own.number
+        )
 
     def versions(self, job: str) -> list[tuple[str, int, int, int]]:
         """Each version with its first and last time and its commits, in the order of their beginnings."""

@@ -120,7 +120,7 @@ def _at_version(index: CheckpointIndex, job: str, tasks: Sequence[TaskId], prefi
         raise NotFound(f"version {matching[0]} of job {job!r} has made no commit")
     words = f"where version {matching[0]} took over"
     # Whatever another version had committed before: the tasks of a version begin within moments.
-    return _whole(index, words, tasks, lambda task: index.before_version(job, task, matching[0]))
+    return _whole(index, words, tasks, lambda task: index.before_version(job, task, first))
 
 
 def _at_number(index: CheckpointIndex, job: str, tasks: Sequence[TaskId], which: tuple[str, int]) -> Point:
@@ -133,10 +133,12 @@ def _at_number(index: CheckpointIndex, job: str, tasks: Sequence[TaskId], which:
         first, last = index.first(job, task), index.last(job, task)
         known = f"{first.number} to {last.number}" if first is not None and last is not None else "none"
         raise NotFound(f"task {name} of job {job!r} has no commit {number}", hint=f"Known are {known}.")
-    moment_ms = row.time_ms
+    moment_ms, after = row.time_ms, index.numbered(job, task, number + 1)
+    # Several commits may have been made within one millisecond: those before the next one of this task.
+    end = (1 << 62) if after is None else after.at
 
     def row_of(one: TaskId) -> Row | None:
-        return row if one == task else index.at_time(job, one, moment_ms)
+        return row if one == task else index.before(job, one, end, moment_ms)
 
     return _whole(index, f"commit {number} of {name}", tasks, row_of)
 

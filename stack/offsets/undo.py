@@ -23,6 +23,16 @@ _MOST_KEYS = 2_000_000
 Changes = dict[bytes, bytes | None]
 
 
+@dataclass(frozen=True)
+class Change:
+    """Keys of one partition and what they are to become; None deletes."""
+
+    topic: str
+    partition: int
+    keys: list[bytes]
+    values: list[bytes | None]
+
+
 @dataclass
 class Undo:
     """The changes for one partition, and how many records had to be read for them."""
@@ -50,6 +60,14 @@ class LogUndo:
         shares = (bounds.high - first) // _MOST_KEYS + 1
         for share in range(shares):
             yield self._pass(partition, (bounds.low, first, bounds.high), (share, shares), empty)
+
+    def changes(self, partition: int, cut: int, most: int, *, empty: bool = False) -> Iterator[Change]:
+        """The same in pieces of at most so many keys."""
+        for one in self.passes(partition, cut, empty=empty):
+            keys, values = list(one.changes), list(one.changes.values())
+            for start in range(0, len(keys), most):
+                part = slice(start, start + most)
+                yield Change(one.topic, one.partition, keys[part], values[part])
 
     def _pass(
         self, partition: int, offsets: tuple[int, int, int], part: tuple[int, int], empty: bool
@@ -88,5 +106,5 @@ class LogUndo:
 
 
 def _is_of(key: bytes, share: int, shares: int) -> bool:
-    # Not `hash`, which differs from process to process only in its seed, but costs the same.
+    # `hash` differs from process to process, but all shares of an undo are taken by one.
     return shares == 1 or hash(key) % shares == share

@@ -19,6 +19,7 @@ from stack.deploy.dead import DeadFeed, filter_letters
 from stack.deploy.deploy import next_entry
 from stack.deploy.jobs import jobs_feed
 from stack.deploy.redrive import Redrive, To
+from stack.engine.rewind import OutputsChoice, StateChoice
 from stack.errors import BadInput, NotFound
 from stack.feeds.declare import Declaration
 from stack.feeds.fixture import Line, read_fixture, renamed, values_as
@@ -30,12 +31,14 @@ from stack.machine import steered_by
 from stack.model.dead import DeadLetter
 from stack.model.feed import FeedSpec
 from stack.model.record import Record
+from stack.offsets.naming import name_point
 from stack.settings import Endpoints, Settings
 from stack.tasks.declare import Feed, Job
 from stack.testing.clock import START_MS, Clock, MachineInHand
 from stack.testing.feeds import Declared, catalogue_of, declared_here, only_fields
 from stack.testing.jobs import Code, JobFailed, JobInHand, unknown_job
 from stack.testing.points import KitHooks, known_point
+from stack.testing.rewinds import PERSON, RewindInHand
 
 _NAME = "test"
 _NOWHERE = Path("/memory")
@@ -293,6 +296,30 @@ class MemoryStack:
         jobs_feed(self.connection).update(job, lambda before: next_entry(before, spec))
         one = Redrive(self.connection, job, To(to), filter_letters(where))
         return one.run(one.plan())
+
+    @_in_hand
+    def annotate(self, job: str, name: str, **values: str) -> None:
+        """Give the point where a job stands a name, as `stack offsets annotate` does."""
+        name_point(self.connection, self._job(job).spec, name, values, PERSON, is_still=True)
+
+    @_in_hand
+    def rewind(
+        self,
+        job: str,
+        to: str | None = None,
+        *,
+        state: str = "then",
+        outputs: str = "restore",
+        crash_at: str | int | None = None,
+    ) -> bool:
+        """Bring a job back to a point, as `stack rewind` does; the next run goes on from there.
+
+        With `crash_at` the command is killed when it comes to that point, or at that many beginnings and ends
+        of requests that it makes of Kafka. Asked for again, with or without `to`, it goes on. Returns whether
+        it came to its end.
+        """
+        one = RewindInHand(self, self._job(job))
+        return one.run(to, StateChoice(state), OutputsChoice(outputs), crash_at)
 
     def counters(self, job: str) -> dict[str, int]:
         """What the code has counted with `ctx.count` since the job last began."""

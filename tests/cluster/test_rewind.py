@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from stack import Latest, Oldest, Stack
 from stack.deploy.audit import read_audit
 from stack.deploy.jobs import jobs_feed
-from stack.deploy.rewind_plan import RewindPlan, Wanted, make_plan
+from stack.deploy.rewind_plan import RewindPlan, Wanted, look_again, make_plan
 from stack.deploy.rewinding import Landed, Rewinding
 from stack.engine.rewind import OutputsChoice, StateChoice
 from stack.errors import BadInput
@@ -132,7 +132,10 @@ class Rewinds:
     def rewind(self, to: JobStartpoint) -> Landed:
         jobs = jobs_feed(self.stack)
         rewinding = Rewinding(self.stack, jobs, lambda: len(self.fleet.nodes.reports()))
-        return rewinding.carry_out(jobs.get("count"), self.plan(to).intent("a test"))
+        with CheckpointIndex(self.stack) as index:
+            index.refresh()
+            plan = make_plan(self.stack, jobs, index, "count", Wanted(to))
+            return rewinding.carry_out("count", plan.intent("a test"), look_again(self.stack, index, plan))
 
     def commits(self) -> list[Checkpoint]:
         """Every commit of a container, in order."""
@@ -241,7 +244,7 @@ def test_nobody_opens_a_task_while_its_job_goes_back(rewinds: Rewinds) -> None:
 
     rewinding._undo = fail  # type: ignore[method-assign, assignment]
     with pytest.raises(CutOff):
-        rewinding.carry_out(jobs.get("count"), intent)
+        rewinding.carry_out("count", intent)
     # A runner that has not heard of it starts a container: it leaves, and nothing is committed.
     before = rewinds.world.checkpoints()
     rewinds.run()
@@ -253,7 +256,7 @@ def test_nobody_opens_a_task_while_its_job_goes_back(rewinds: Rewinds) -> None:
     found = again.pending(jobs.get("count").spec)
     assert found is not None
     assert (found.id, found.words, found.targets) == (intent.id, intent.words, dict(intent.targets))
-    again.carry_out(jobs.get("count"), found)
+    again.carry_out("count", found)
     assert again.pending(jobs.get("count").spec) is None
     assert rewinds.table() == rewinds.world.counts() == replayed(rewinds.inputs(), dict(intent.targets))
 
