@@ -111,7 +111,7 @@ def parse_job_startpoint(text: str, now_ms: int) -> JobStartpoint:
         refuse_bad_annotation(word[1:])
         return AtAnnotation(word[1:])
     if word.startswith("v:"):
-        if len(word) < 5 or not word[2:].isalnum():
+        if len(word) < 5 or not word[2:].replace("-", "").isalnum():
             raise BadInput(f"{word!r}: give at least three characters of the version", hint=_JOB_SYNTAX)
         return AtVersion(word[2:])
     match = _CHECKPOINT.fullmatch(word)
