@@ -14,7 +14,7 @@ from stack.connection import Stack
 from stack.deploy.deploy import checked_spec, prepare
 from stack.deploy.inspect import declared_of
 from stack.deploy.settings import job_file_of, read_job_file
-from stack.errors import FeedstackError, NotFound
+from stack.errors import FeedstackError, LostOwnership, NotFound
 from stack.kafka.memory.broker import MemoryProcess
 from stack.kafka.memory.hooks import Killed
 from stack.model.job import JobSpec
@@ -218,7 +218,11 @@ class JobInHand:
         """Run until everything that has come is handled and committed; whether it crashed on the way."""
         with self.code.at_hand():
             try:
-                return self._settle(crash_at)
+                try:
+                    return self._settle(crash_at)
+                except LostOwnership:  # fenced, as by a rewind: a runner would start the next attempt
+                    self._let_go()
+                    return self._settle(crash_at)
             except (Crashed, Killed):
                 self.crash()
                 return True
@@ -265,11 +269,15 @@ class JobInHand:
         if lose_disk:
             self.disk = MemoryDisk(self._kit.hooks.disk_point)
 
-    def _failed(self, error: Exception | Verdict) -> JobFailed:
-        """Let go of the container; the next run begins another, at the last commit."""
+    def _let_go(self) -> None:
         container, self._container = self._container, None
+        self._process = None
         if container is not None:
             container.let_go()
+
+    def _failed(self, error: Exception | Verdict) -> JobFailed:
+        """Let go of the container; the next run begins another, at the last commit."""
+        self._let_go()
         ending = ending_of(error)
         return JobFailed(f"job {self.name!r}: {ending.message}", ending.hint, ending.place)
 

@@ -234,6 +234,8 @@ def test_nobody_opens_a_task_while_its_job_goes_back(rewinds: Rewinds) -> None:
     rewinds.click(100)
     rewinds.run()
     rewinds.await_read()
+    rewinds.click(100)
+    rewinds.await_read()
     rewinds.stop()
     jobs = jobs_feed(rewinds.stack)
     rewinding = Rewinding(rewinds.stack, jobs, lambda: 0)

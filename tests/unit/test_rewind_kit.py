@@ -356,8 +356,13 @@ def test_removing_the_state_fences_a_rewind_under_way(world: World) -> None:
         remove_state(world.stack.connection, jobs, "count")
 
     command = Command(world)
-    look = command.rewinding._fence
-    command.rewinding._fence = lambda spec: (look(spec), remove())[0]  # type: ignore[method-assign]
+    fence = command.rewinding._fence
+
+    def fence_and_remove(spec: Any) -> None:
+        fence(spec)
+        remove()
+
+    command.rewinding._fence = fence_and_remove  # type: ignore[method-assign]
     with pytest.raises((LostOwnership, NotFound)):
         command.go()
     assert world.points() == []
