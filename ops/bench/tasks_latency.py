@@ -51,11 +51,12 @@ class Latency:
     max_ms: float
     other_load: float
     held_up: HeldUp
+    compiling: float
 
     @property
     def quiet(self) -> bool:
-        """Whether the machine left this window alone."""
-        return is_quiet(self.held_up, self.other_load)
+        """Whether nothing disturbed this window."""
+        return is_quiet(self.held_up, self.other_load, self.compiling)
 
     @property
     def right(self) -> bool:
@@ -180,9 +181,12 @@ class _Subject:
         views = encode_views(self.stage.stack, self.task.source, users)
         self.stage.settle()
         probe.begin()
-        other = OtherLoad(self.stage)
+        other, compiled_s = OtherLoad(self.stage), self.stage.compilers_cpu_s()
+        begun_s = time.monotonic()
         sent, received = self._exchange(views, load.per_s)
         other_load, held_up = other.share(), probe.held_up()
+        compiled_s = self.stage.compilers_cpu_s() - compiled_s
+        took_s = time.monotonic() - begun_s
         schema = output_schema(self.stage)
         answers: dict[str, list[tuple[int, float]]] = {}
         for message, at_s in received:
@@ -202,13 +206,16 @@ class _Subject:
             max_ms=ordered[-1],
             other_load=other_load,
             held_up=held_up,
+            compiling=compiled_s / took_s,
         )
 
     def _exchange(self, views: Encoded, per_s: int) -> tuple[Sent, list[tuple[Message, float]]]:
         """Have records sent by another process while this one reads the answers."""
         spawning = multiprocessing.get_context("spawn")
         mine, theirs = spawning.Pipe(duplex=False)
-        sender = spawning.Process(target=_send_and_report, args=(theirs, *self._address, views, per_s))
+        parts = theirs, *self._address, views, per_s
+        # A daemon: a run that is broken off does not wait until it has given up sending.
+        sender = spawning.Process(target=_send_and_report, args=parts, daemon=True)
         sender.start()
         received: list[tuple[Message, float]] = []
         last_s = time.time() + len(views) / per_s + _LAST_ANSWER_S

@@ -1,4 +1,4 @@
-"""Whether the machine held a window up: a watcher on every core that sleeps a millisecond at a time.
+"""Whether a window was quiet. The machine: a watcher on every core sleeps a millisecond at a time.
 
 With real-time priority nothing that the benchmark does, nor any other program, comes before a watcher: what
 holds it up is the host, which gives the core to somebody else, or the kernel's own interrupts. So a window is
@@ -20,6 +20,9 @@ from ops.bench.tasks_stage import NOISY
 HELD_UP_LIMIT_MS = 15.0
 """A window is disturbed if a core stood still for this long."""
 
+COMPILING = 0.10
+"""Above this share of one core, Java's compilers are still at work on what is to be measured."""
+
 _NAP_S = 0.001
 _SHORT_MS = 5.0
 _PRIORITY = 50
@@ -35,9 +38,11 @@ class HeldUp:
     real_time: bool
 
 
-def is_quiet(held_up: HeldUp, other_load: float) -> bool:
-    """Whether a window counts: no core stood still for long, and others used little of the machine."""
-    return held_up.longest_ms < HELD_UP_LIMIT_MS and other_load <= NOISY
+def is_quiet(held_up: HeldUp, other_load: float, compiling: float) -> bool:
+    """Whether a window counts: no core stood still for long, others used little of the machine, and nothing
+    was warming up: neither the broker nor a system in turns with the one under load.
+    """
+    return held_up.longest_ms < HELD_UP_LIMIT_MS and other_load <= NOISY and compiling <= COMPILING
 
 
 def hold_ups(late_ms: Iterable[float], real_time: bool) -> HeldUp:
