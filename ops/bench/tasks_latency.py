@@ -20,8 +20,8 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from ops.bench.figures import rounded
 from ops.bench.tasks_load import Encoded, encode_views, random_users
 from ops.bench.tasks_outputs import committed_consumer, count_of, output_schema
-from ops.bench.tasks_probe import HeldUp, Probe, is_quiet
-from ops.bench.tasks_stage import PARTITIONS, OtherLoad, Stage
+from ops.bench.tasks_probe import Disturbance, Probe, Watch
+from ops.bench.tasks_stage import PARTITIONS, Stage
 from ops.bench.tasks_systems import EXACTLY_ONCE, Running, System, Task, task_name
 from ops.bench.tasks_turns import next_turns
 
@@ -49,28 +49,25 @@ class Latency:
     p95_ms: float
     p99_ms: float
     max_ms: float
-    other_load: float
-    held_up: HeldUp
-    compiling: float
+    disturbance: Disturbance
+
+    @property
+    def other_load(self) -> float:
+        return self.disturbance.other_load
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing disturbed this window."""
-        return is_quiet(self.held_up, self.other_load, self.compiling)
+        return self.disturbance.quiet
 
     @property
     def right(self) -> bool:
         return self.answered == self.sent
 
     def as_json(self) -> dict[str, Any]:
-        held_up = rounded(self.held_up, 2)
-        return {
-            "figure": "latency",
-            **rounded(self, 2),
-            "held_up": held_up,
-            "quiet": self.quiet,
-            "right": self.right,
-        }
+        figures = rounded(self, 2)
+        disturbance = {**rounded(self.disturbance, 3), "held_up": rounded(self.disturbance.held_up, 1)}
+        del figures["disturbance"]
+        return {"figure": "latency", **figures, **disturbance, "quiet": self.quiet, "right": self.right}
 
 
 @dataclass(frozen=True)
@@ -180,13 +177,9 @@ class _Subject:
         users = [f"w{number}-{user}" for user in random_users(load.per_s * load.window_s, _KEYS, seed=number)]
         views = encode_views(self.stage.stack, self.task.source, users)
         self.stage.settle()
-        probe.begin()
-        other, compiled_s = OtherLoad(self.stage), self.stage.compilers_cpu_s()
-        begun_s = time.monotonic()
+        watch = Watch(self.stage, probe)
         sent, received = self._exchange(views, load.per_s)
-        other_load, held_up = other.share(), probe.held_up()
-        compiled_s = self.stage.compilers_cpu_s() - compiled_s
-        took_s = time.monotonic() - begun_s
+        disturbance = watch.end()
         schema = output_schema(self.stage)
         answers: dict[str, list[tuple[int, float]]] = {}
         for message, at_s in received:
@@ -204,9 +197,7 @@ class _Subject:
             p95_ms=percentile(ordered, 0.95),
             p99_ms=percentile(ordered, 0.99),
             max_ms=ordered[-1],
-            other_load=other_load,
-            held_up=held_up,
-            compiling=compiled_s / took_s,
+            disturbance=disturbance,
         )
 
     def _exchange(self, views: Encoded, per_s: int) -> tuple[Sent, list[tuple[Message, float]]]:

@@ -1,8 +1,9 @@
-"""Whether a window was quiet. The machine: a watcher on every core sleeps a millisecond at a time.
+"""Whether a window was quiet: judged by what the machine gave, never by the result, for all systems alike.
 
-With real-time priority nothing that the benchmark does, nor any other program, comes before a watcher: what
-holds it up is the host, which gives the core to somebody else, or the kernel's own interrupts. So a window is
-judged by the machine it was given and never by its own result, by the same measure for every system.
+A watcher on every core sleeps a millisecond at a time. With real-time priority nothing that the benchmark
+does, nor any other program, comes before it: what holds it up is the host, which gives the core to somebody
+else, or the kernel's own interrupts. A host that takes the core away for a few milliseconds at a time, again
+and again, shows in the kernel's account of stolen time instead.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from ops.bench.tasks_stage import NOISY
+import psutil
+
+from ops.bench.tasks_stage import NOISY, OtherLoad, Stage
 
 HELD_UP_LIMIT_MS = 15.0
 """A window is disturbed if a core stood still for this long."""
+
+STOLEN = 0.008
+"""Above this share of the machine, what the host takes shows in one record of a hundred."""
 
 COMPILING = 0.10
 """Above this share of one core, Java's compilers are still at work on what is to be measured."""
@@ -38,11 +44,25 @@ class HeldUp:
     real_time: bool
 
 
-def is_quiet(held_up: HeldUp, other_load: float, compiling: float) -> bool:
-    """Whether a window counts: no core stood still for long, others used little of the machine, and nothing
-    was warming up: neither the broker nor a system in turns with the one under load.
+@dataclass(frozen=True)
+class Disturbance:
+    """What a window suffered. Shares of the machine: what others used, and what the host took while we had
+    work; of one core: Java's compilers, in the broker or in a system.
     """
-    return held_up.longest_ms < HELD_UP_LIMIT_MS and other_load <= NOISY and compiling <= COMPILING
+
+    other_load: float
+    held_up: HeldUp
+    stolen: float
+    compiling: float
+
+    @property
+    def quiet(self) -> bool:
+        return (
+            self.other_load <= NOISY
+            and self.held_up.longest_ms < HELD_UP_LIMIT_MS
+            and self.stolen <= STOLEN
+            and self.compiling <= COMPILING
+        )
 
 
 def hold_ups(late_ms: Iterable[float], real_time: bool) -> HeldUp:
@@ -125,6 +145,28 @@ class Probe:
         for watcher in self._watchers:
             watcher.terminate()
             watcher.join()
+
+
+class Watch:
+    """Watches a window from when it is made until `end`."""
+
+    def __init__(self, stage: Stage, probe: Probe, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stage = stage
+        self._probe = probe
+        self._clock = clock
+        probe.begin()
+        self._other = OtherLoad(stage)
+        self._begun = self._look()
+
+    def end(self) -> Disturbance:
+        other_load, held_up = self._other.share(), self._probe.held_up()
+        at, stolen_s, compilers_s = (now - then for now, then in zip(self._look(), self._begun, strict=True))
+        stolen = stolen_s / at / (os.cpu_count() or 1)
+        return Disturbance(other_load, held_up, stolen=stolen, compiling=compilers_s / at)
+
+    def _look(self) -> tuple[float, float, float]:
+        stolen_s = float(getattr(psutil.cpu_times(), "steal", 0.0))
+        return self._clock(), stolen_s, self._stage.compilers_cpu_s()
 
 
 def _cores() -> list[int | None]:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from ops.bench.tasks_findings import findings
 from ops.bench.tasks_latency import Latency, latencies_ms, percentile
-from ops.bench.tasks_probe import HELD_UP_LIMIT_MS, HeldUp, Probe, hold_ups, is_quiet, naps_late_ms, worst_of
+from ops.bench.tasks_probe import (
+    COMPILING,
+    HELD_UP_LIMIT_MS,
+    STOLEN,
+    Disturbance,
+    HeldUp,
+    Probe,
+    hold_ups,
+    naps_late_ms,
+    worst_of,
+)
+from ops.bench.tasks_stage import NOISY
 from ops.bench.tasks_turns import BOUND, counting, next_turns
 
 NAMES = ["ours", "kafka-streams", "quix"]
@@ -30,17 +41,27 @@ def window(system: str, p99_ms: float, held_up_ms: float = 1.0, other_load: floa
         p95_ms=p99_ms / 2,
         p99_ms=p99_ms,
         max_ms=p99_ms * 2,
-        other_load=other_load,
-        held_up=HeldUp(held_up_ms, 0.0, True),
-        compiling=0.0,
+        disturbance=Disturbance(other_load, HeldUp(held_up_ms, 0.0, True), stolen=0.0, compiling=0.0),
     )
 
 
-def test_quiet_is_neither_held_up_nor_beside_others_nor_warming_up() -> None:
-    assert is_quiet(HeldUp(HELD_UP_LIMIT_MS - 0.1, 40.0, True), 0.15, 0.1)
-    assert not is_quiet(HeldUp(HELD_UP_LIMIT_MS, 15.0, True), 0.0, 0.0)
-    assert not is_quiet(HeldUp(1.0, 0.0, True), 0.16, 0.0)
-    assert not is_quiet(HeldUp(1.0, 0.0, True), 0.0, 0.11)
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [("other_load", NOISY), ("stolen", STOLEN), ("compiling", COMPILING)],
+)
+def test_any_kind_of_disturbance_is_too_much_beyond_its_limit(field: str, most: float) -> None:
+    calm = Disturbance(0.0, HeldUp(HELD_UP_LIMIT_MS - 0.1, 40.0, True), stolen=0.0, compiling=0.0)
+    assert replace(calm, **{field: most}).quiet  # type: ignore[arg-type]
+    assert not replace(calm, **{field: most + 0.001}).quiet  # type: ignore[arg-type]
+
+
+def test_a_core_that_stood_still_is_a_disturbance() -> None:
+    assert not Disturbance(0.0, HeldUp(HELD_UP_LIMIT_MS, 15.0, True), stolen=0.0, compiling=0.0).quiet
+
+
+def test_a_window_tells_what_it_suffered() -> None:
+    told = window("ours", 80.0, held_up_ms=50.04, other_load=0.12345).as_json()
+    assert (told["held_up"]["longest_ms"], told["other_load"], told["quiet"]) == (50.0, 0.123, False)
 
 
 def test_a_bad_result_does_not_make_a_window_disturbed() -> None:
