@@ -9,9 +9,7 @@ import pytest
 from ops.bench.tasks_findings import findings
 from ops.bench.tasks_latency import Latency, latencies_ms, percentile
 from ops.bench.tasks_probe import (
-    COMPILING,
     HELD_UP_LIMIT_MS,
-    STOLEN,
     Disturbance,
     HeldUp,
     Probe,
@@ -45,14 +43,14 @@ def window(system: str, p99_ms: float, held_up_ms: float = 1.0, other_load: floa
     )
 
 
-@pytest.mark.parametrize(
-    ("field", "most"),
-    [("other_load", NOISY), ("stolen", STOLEN), ("compiling", COMPILING)],
-)
-def test_any_kind_of_disturbance_is_too_much_beyond_its_limit(field: str, most: float) -> None:
-    calm = Disturbance(0.0, HeldUp(HELD_UP_LIMIT_MS - 0.1, 40.0, True), stolen=0.0, compiling=0.0)
-    assert replace(calm, **{field: most}).quiet  # type: ignore[arg-type]
-    assert not replace(calm, **{field: most + 0.001}).quiet  # type: ignore[arg-type]
+def test_others_may_use_a_little_of_the_machine() -> None:
+    calm = Disturbance(NOISY, HeldUp(HELD_UP_LIMIT_MS - 0.1, 40.0, True), stolen=0.0, compiling=0.0)
+    assert calm.quiet
+    assert not replace(calm, other_load=NOISY + 0.001).quiet
+
+
+def test_what_was_stolen_or_compiled_does_not_decide() -> None:
+    assert Disturbance(0.0, HeldUp(1.0, 0.0, True), stolen=0.1, compiling=0.5).quiet
 
 
 def test_a_core_that_stood_still_is_a_disturbance() -> None:
