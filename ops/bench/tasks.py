@@ -2,7 +2,8 @@
 
 Every system is a job in processes of its own, measured from outside. A round runs each of them once, in
 turns, and every other round in the opposite order, so that a machine that slows down favours none. The median
-of the rounds counts. Run `python -m ops.bench.tasks --help`.
+of the rounds counts; for latency, of those in which the machine was quiet.
+Run `python -m ops.bench.tasks --help`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ops.bench.tasks_findings import KAFKA_STREAMS, OURS, OURS_BY_BATCH, QUIX, Finding, Run, findings
-from ops.bench.tasks_latency import measure_latency
+from ops.bench.tasks_latency import Load, measure_latency
 from ops.bench.tasks_metrics import measure_metrics
 from ops.bench.tasks_ours import BY_BATCH, BY_RECORD, Ours
 from ops.bench.tasks_recovery import measure_memory, measure_recovery
@@ -34,7 +35,8 @@ SYSTEMS: dict[str, Callable[[Stage], System]] = {
 WORKS = ("throughput", "latency", "restore", "sibling", "recovery", "memory", "metrics", "takeover")
 GUARANTEES = (EXACTLY_ONCE, AT_LEAST_ONCE)
 SLOW = {QUIX}
-_WARM_S = 90
+# The broker's compilers work for a minute and a half, and those of the peers for half a minute.
+_WARM_BROKER_S, _WARM_SYSTEM_S = 90, 30
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def measure_tasks(
     noisy = sum(run.other_load > NOISY for run in runs)
     if noisy:
         say(f"others used more than {NOISY:.0%} of this machine in {noisy} of {len(runs)} runs")
-    return runs, findings(runs)
+    return runs, findings(runs, plan.rounds)
 
 
 def _all_runs(plan: Plan, say: Callable[[str], None]) -> Iterator[Run]:
@@ -84,14 +86,7 @@ def _runs(plan: Plan, stage: Stage, systems: Sequence[System]) -> Iterator[Run]:
     # Batches are for throughput alone.
     systems = [system for system in systems if system.name != OURS_BY_BATCH]
     if "latency" in plan.works and systems:
-        stage.say("warming the broker up: its compilers take a minute, whoever comes first would pay for it")
-        _warm_up(plan, stage, systems[0])
-    for guarantee in plan.guarantees if "latency" in plan.works else ():
-        for system in systems:
-            stage.say(f"latency of {system.name}, {guarantee}")
-            yield from measure_latency(
-                stage, system, guarantee, per_s=plan.per_s, window_s=plan.window_s, windows=plan.rounds
-            )
+        yield from _latency_runs(plan, stage, systems)
     for system in systems if "restore" in plan.works else ():
         stage.say(f"restore of {system.name}")
         yield from measure_restore(
@@ -120,11 +115,13 @@ def _own_runs(plan: Plan, stage: Stage, system: Ours) -> Iterator[Run]:
         yield from measure_metrics(stage, system, bare, plan.guarantees[0], **size)
 
 
-def _warm_up(plan: Plan, stage: Stage, system: System) -> None:
-    for _ in measure_latency(
-        stage, system, plan.guarantees[0], per_s=plan.per_s, window_s=_WARM_S, windows=1
-    ):
-        pass
+def _latency_runs(plan: Plan, stage: Stage, systems: Sequence[System]) -> Iterator[Run]:
+    # What warms a system up warms the broker, too: whoever came first would pay for its compilers.
+    warm_s = max(_WARM_SYSTEM_S, _WARM_BROKER_S // len(systems))
+    for guarantee in plan.guarantees:
+        load = Load(plan.per_s, plan.window_s, warm_s)
+        yield from measure_latency(stage, systems, guarantee, load, plan.rounds)
+        warm_s = _WARM_SYSTEM_S
 
 
 def _throughput_runs(plan: Plan, stage: Stage, systems: Sequence[System]) -> Iterator[Run]:

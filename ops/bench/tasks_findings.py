@@ -15,6 +15,7 @@ from ops.bench.tasks_sibling import Sibling
 from ops.bench.tasks_systems import AT_LEAST_ONCE, EXACTLY_ONCE
 from ops.bench.tasks_takeover import Takeover
 from ops.bench.tasks_throughput import Throughput
+from ops.bench.tasks_turns import counting
 
 OURS = "ours"
 OURS_BY_BATCH = "ours-batch"
@@ -58,6 +59,7 @@ class Finding:
     against: str
     ratio: float
     bar: float | None
+    note: str = ""
 
     @property
     def passes(self) -> bool:
@@ -72,7 +74,7 @@ class Finding:
             self.unit,
             f"{self.ratio:.2f}",
             bar,
-            self.against,
+            f"{self.against}; {self.note}" if self.note else self.against,
         ]
 
     def as_json(self) -> dict[str, Any]:
@@ -85,6 +87,7 @@ class Finding:
             "ratio": round(self.ratio, 3),
             "bar": self.bar,
             "passes": self.passes,
+            **({"note": self.note} if self.note else {}),
         }
 
 
@@ -92,8 +95,11 @@ def _shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
 
 
-def findings(runs: Sequence[Run]) -> list[Finding]:
-    """All that the runs have to say; nothing about systems that did not run."""
+def findings(runs: Sequence[Run], quiet_windows: int = 1) -> list[Finding]:
+    """All that the runs have to say; nothing about systems that did not run.
+
+    Of latency so many quiet windows of each system are wanted.
+    """
     throughput = [run for run in runs if isinstance(run, Throughput)]
     latency = [run for run in runs if isinstance(run, Latency)]
     restore = [run for run in runs if isinstance(run, Restore)]
@@ -105,7 +111,7 @@ def findings(runs: Sequence[Run]) -> list[Finding]:
     return [
         *_throughput(throughput),
         *_two_workers(throughput),
-        *_latency(latency),
+        *_latency(latency, quiet_windows),
         *_restore(restore),
         *_sibling(sibling),
         *_recovery(recovery),
@@ -175,18 +181,22 @@ def _two_workers(runs: Sequence[Throughput]) -> Iterator[Finding]:
         yield from between.higher("per CPU second", _per_cpu(two), _per_cpu(one), _TWO_WORKERS_CPU_BAR)
 
 
-def _latency(runs: Sequence[Latency]) -> Iterator[Finding]:
+def _latency(runs: Sequence[Latency], wanted: int) -> Iterator[Finding]:
     for guarantee in _guarantees(runs):
         alike = [run for run in runs if run.guarantee == guarantee]
-        ours = _of(alike, OURS)
+        ours, said = counting(_of(alike, OURS), wanted)
         for place in ("p50_ms", "p99_ms"):
             mine = [getattr(run, place) for run in ours]
             for peer in (KAFKA_STREAMS, QUIX):
                 bar = 1.0 if peer == KAFKA_STREAMS and guarantee == EXACTLY_ONCE else None
-                theirs = [getattr(run, place) for run in _of(alike, peer)]
-                yield from _Between(f"latency, {guarantee}", "ms", peer).lower(place, mine, theirs, bar)
+                peers, said_of_peer = counting(_of(alike, peer), wanted)
+                theirs = [getattr(run, place) for run in peers]
+                note = "; ".join(filter(None, (said, said_of_peer)))
+                between = _Between(f"latency, {guarantee}", "ms", peer, note)
+                yield from between.lower(place, mine, theirs, bar)
             limit = [_LATENCY_LIMITS_MS[guarantee, place]]
-            yield from _Between(f"latency, {guarantee}", "ms", "the limit").lower(place, mine, limit, 1.0)
+            between = _Between(f"latency, {guarantee}", "ms", "the limit", said)
+            yield from between.lower(place, mine, limit, 1.0)
 
 
 def _restore(runs: Sequence[Restore]) -> Iterator[Finding]:
@@ -208,6 +218,7 @@ class _Between:
     head: str
     unit: str
     against: str
+    note: str = ""
 
     def higher(
         self, name: str, ours: Sequence[float], others: Sequence[float], bar: float | None
@@ -215,7 +226,9 @@ class _Between:
         """More is better."""
         if ours and others:
             mine, other = statistics.median(ours), statistics.median(others)
-            yield Finding(f"{self.head}: {name}", mine, other, self.unit, self.against, mine / other, bar)
+            ratio = mine / other
+            name = f"{self.head}: {name}"
+            yield Finding(name, mine, other, self.unit, self.against, ratio, bar, self.note)
 
     def lower(
         self, name: str, ours: Sequence[float], others: Sequence[float], bar: float | None

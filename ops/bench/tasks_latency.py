@@ -1,11 +1,14 @@
 """L1: how long a record takes from just before it is sent until a careful reader sees its answer.
 
 Records come at a steady rate from a process of their own. The k-th record of a user is answered by the first
-output with a count of k or more.
+output with a count of k or more. All systems are started and warmed up; then they have windows in turns, one
+at a time, until each has had enough while the machine was quiet.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import multiprocessing
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +20,16 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from ops.bench.figures import rounded
 from ops.bench.tasks_load import Encoded, encode_views, random_users
 from ops.bench.tasks_outputs import committed_consumer, count_of, output_schema
-from ops.bench.tasks_stage import PARTITIONS, OtherLoad, Stage
+from ops.bench.tasks_probe import Disturbance, Probe, Watch
+from ops.bench.tasks_stage import PARTITIONS, Stage
 from ops.bench.tasks_systems import EXACTLY_ONCE, Running, System, Task, task_name
+from ops.bench.tasks_turns import next_turns
 
 COMMIT_MS = {EXACTLY_ONCE: 50}
 """Commits under exactly-once; answers are not seen before. Else as in throughput."""
 
 _OTHER_COMMIT_MS = 100
 _KEYS = 100_000
-_WARM_RECORDS = 30_000
 _WARM_LIMIT_S = 180.0
 _LAST_ANSWER_S = 10.0
 
@@ -45,14 +49,34 @@ class Latency:
     p95_ms: float
     p99_ms: float
     max_ms: float
-    other_load: float
+    disturbance: Disturbance
+
+    @property
+    def other_load(self) -> float:
+        return self.disturbance.other_load
+
+    @property
+    def quiet(self) -> bool:
+        return self.disturbance.quiet
 
     @property
     def right(self) -> bool:
         return self.answered == self.sent
 
     def as_json(self) -> dict[str, Any]:
-        return {"figure": "latency", **rounded(self, 2), "right": self.right}
+        figures = rounded(self, 2)
+        disturbance = {**rounded(self.disturbance, 3), "held_up": rounded(self.disturbance.held_up, 1)}
+        del figures["disturbance"]
+        return {"figure": "latency", **figures, **disturbance, "quiet": self.quiet, "right": self.right}
+
+
+@dataclass(frozen=True)
+class Load:
+    """Records per second, how long a window is, and how long each system is warmed up before."""
+
+    per_s: int
+    window_s: int
+    warm_s: int
 
 
 def latencies_ms(sent: Sent, answers: Answers) -> list[float]:
@@ -73,9 +97,32 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def measure_latency(
-    stage: Stage, system: System, guarantee: str, *, per_s: int, window_s: int, windows: int
+    stage: Stage, systems: Sequence[System], guarantee: str, load: Load, wanted: int
 ) -> Iterator[Latency]:
-    """Start a system on an empty feed, warm it up, and measure a few windows of steady load."""
+    """Start all systems and warm them up; then windows in turns, until each has `wanted` quiet ones or its
+    bound is reached.
+    """
+    with contextlib.ExitStack() as stack:
+        started = {system.name: stack.enter_context(_started(stage, system, guarantee)) for system in systems}
+        for name, subject in started.items():
+            stage.say(f"warming up {name}, {guarantee}")
+            subject.warm_up(load)
+        probe = stack.enter_context(Probe())
+        taken: list[Latency] = []
+        for number in itertools.count():
+            turns = next_turns(list(started), taken, number, wanted)
+            if not turns:
+                break
+            for name in turns:
+                stage.say(f"round {number + 1}: latency of {name}, {guarantee}")
+                window = started[name].window(load, number, probe)
+                taken.append(window)
+                yield window
+
+
+@contextlib.contextmanager
+def _started(stage: Stage, system: System, guarantee: str) -> Iterator[_Subject]:
+    """A system at work on an empty feed."""
     name = task_name("l1", system)
     source = f"{name}-in"
     stage.add_source(source)
@@ -85,12 +132,7 @@ def measure_latency(
     consumer.assign([TopicPartition(output, number, 0) for number in range(PARTITIONS)])
     running = system.start(task)
     try:
-        _warm_up(stage, task, consumer, running, per_s)
-        for window in range(windows):
-            users = [f"w{window}-{user}" for user in random_users(per_s * window_s, _KEYS, seed=window)]
-            views = encode_views(stage.stack, source, users)
-            stage.settle()
-            yield _measure_window(stage, task, consumer, views, system=system.name, per_s=per_s)
+        yield _Subject(stage, system.name, task, consumer, running)
     finally:
         running.stop()
         consumer.close()
@@ -98,70 +140,89 @@ def measure_latency(
         stage.remove_feed(source)
 
 
-def _warm_up(stage: Stage, task: Task, consumer: Consumer, running: Running, per_s: int) -> None:
-    """Send records until answers flow, and then some more for the compilers of the peers."""
-    address = stage.stack.access.bootstrap, stage.stack.topic_of(task.source)
-    views = encode_views(
-        stage.stack, task.source, [f"warm-{number % 100}" for number in range(_WARM_RECORDS)]
-    )
-    first = Encoded(views.keys[:100], views.payloads[:100])
-    deadline = time.monotonic() + _WARM_LIMIT_S
-    sent = answered = 0
-    while answered == 0:
-        if time.monotonic() > deadline or not running.is_alive():
-            raise TimeoutError(f"{task.name} does not answer, or has ended")
-        send_steadily(*address, first, per_s)
-        sent += len(first)
-        answered += _drain(consumer, 0.5)
-    send_steadily(*address, views, per_s)
-    sent += len(views)
-    while answered < sent and time.monotonic() < deadline:
-        answered += _drain(consumer, 0.5)
+@dataclass(frozen=True)
+class _Subject:
+    """A system that was started, and who reads its answers."""
+
+    stage: Stage
+    system: str
+    task: Task
+    consumer: Consumer
+    running: Running
+
+    @property
+    def _address(self) -> tuple[str, str]:
+        return self.stage.stack.access.bootstrap, self.stage.stack.topic_of(self.task.source)
+
+    def warm_up(self, load: Load) -> None:
+        """Send records until answers flow, and then some more for the compilers of the peers."""
+        users = [f"warm-{number % 100}" for number in range(load.warm_s * load.per_s)]
+        views = encode_views(self.stage.stack, self.task.source, users)
+        first = Encoded(views.keys[:100], views.payloads[:100])
+        deadline = time.monotonic() + load.warm_s + _WARM_LIMIT_S
+        sent = answered = 0
+        while answered == 0:
+            if time.monotonic() > deadline or not self.running.is_alive():
+                raise TimeoutError(f"{self.task.name} does not answer, or has ended")
+            send_steadily(*self._address, first, load.per_s)
+            sent += len(first)
+            answered += _drain(self.consumer, 0.5)
+        send_steadily(*self._address, views, load.per_s)
+        sent += len(views)
+        while answered < sent and time.monotonic() < deadline:
+            answered += _drain(self.consumer, 0.5)
+
+    def window(self, load: Load, number: int, probe: Probe) -> Latency:
+        """One window of steady load."""
+        users = [f"w{number}-{user}" for user in random_users(load.per_s * load.window_s, _KEYS, seed=number)]
+        views = encode_views(self.stage.stack, self.task.source, users)
+        self.stage.settle()
+        watch = Watch(self.stage, probe)
+        sent, received = self._exchange(views, load.per_s)
+        disturbance = watch.end()
+        schema = output_schema(self.stage)
+        answers: dict[str, list[tuple[int, float]]] = {}
+        for message, at_s in received:
+            user, count = count_of(message, schema)
+            answers.setdefault(user, []).append((count, at_s))
+        ordered = latencies_ms(sent, answers)
+        if not ordered:
+            raise TimeoutError(f"{self.task.name} has answered nothing")
+        return Latency(
+            system=self.system,
+            guarantee=self.task.guarantee,
+            sent=len(sent),
+            answered=len(ordered),
+            p50_ms=percentile(ordered, 0.5),
+            p95_ms=percentile(ordered, 0.95),
+            p99_ms=percentile(ordered, 0.99),
+            max_ms=ordered[-1],
+            disturbance=disturbance,
+        )
+
+    def _exchange(self, views: Encoded, per_s: int) -> tuple[Sent, list[tuple[Message, float]]]:
+        """Have records sent by another process while this one reads the answers."""
+        spawning = multiprocessing.get_context("spawn")
+        mine, theirs = spawning.Pipe(duplex=False)
+        parts = theirs, *self._address, views, per_s
+        # A daemon: a run that is broken off does not wait until it has given up sending.
+        sender = spawning.Process(target=_send_and_report, args=parts, daemon=True)
+        sender.start()
+        received: list[tuple[Message, float]] = []
+        last_s = time.time() + len(views) / per_s + _LAST_ANSWER_S
+        while len(received) < len(views) and time.time() - last_s < _LAST_ANSWER_S:
+            # One at a time: `consume` would wait for more before it hands out what is there.
+            message = self.consumer.poll(0.05)
+            if message is not None and message.error() is None:
+                last_s = time.time()
+                received.append((message, last_s))
+        sent: Sent = mine.recv()
+        sender.join()
+        return sent, received
 
 
 def _drain(consumer: Consumer, wait_s: float) -> int:
     return sum(message.error() is None for message in consumer.consume(1000, wait_s))
-
-
-def _measure_window(
-    stage: Stage, task: Task, consumer: Consumer, views: Encoded, *, system: str, per_s: int
-) -> Latency:
-    load = OtherLoad(stage)
-    spawning = multiprocessing.get_context("spawn")
-    mine, theirs = spawning.Pipe(duplex=False)
-    address = stage.stack.access.bootstrap, stage.stack.topic_of(task.source)
-    sender = spawning.Process(target=_send_and_report, args=(theirs, *address, views, per_s))
-    sender.start()
-    received: list[tuple[Message, float]] = []
-    last_s = time.time() + len(views) / per_s + _LAST_ANSWER_S
-    while len(received) < len(views) and time.time() - last_s < _LAST_ANSWER_S:
-        # One at a time: `consume` would wait for more before it hands out what is there.
-        message = consumer.poll(0.05)
-        if message is not None and message.error() is None:
-            last_s = time.time()
-            received.append((message, last_s))
-    other_load = load.share()
-    sent: Sent = mine.recv()
-    sender.join()
-    schema = output_schema(stage)
-    answers: dict[str, list[tuple[int, float]]] = {}
-    for message, at_s in received:
-        user, count = count_of(message, schema)
-        answers.setdefault(user, []).append((count, at_s))
-    ordered = latencies_ms(sent, answers)
-    if not ordered:
-        raise TimeoutError(f"{task.name} has answered nothing")
-    return Latency(
-        system=system,
-        guarantee=task.guarantee,
-        sent=len(sent),
-        answered=len(ordered),
-        p50_ms=percentile(ordered, 0.5),
-        p95_ms=percentile(ordered, 0.95),
-        p99_ms=percentile(ordered, 0.99),
-        max_ms=ordered[-1],
-        other_load=other_load,
-    )
 
 
 def _send_and_report(pipe: Any, bootstrap: str, topic: str, views: Encoded, per_s: int) -> None:

@@ -23,6 +23,8 @@ PARTITIONS = 4
 NOISY = 0.15
 """Above this share of the machine, what others do there shows in the figures."""
 _QUIET_PERCENT = 40
+# Threads C1 and C2 of a Java process; Linux cuts their names.
+_COMPILER = " CompilerThre"
 COUNTS = "counts"
 """The feed that lends its schema to all outputs."""
 
@@ -103,8 +105,15 @@ class Stage:
 
     def own_cpu_s(self) -> float:
         """CPU seconds of this process and of the stack's, with all their children."""
+        return sum(map(process_cpu_s, self._own_pids()))
+
+    def compilers_cpu_s(self) -> float:
+        """CPU seconds of the compilers in the Java processes among these; 0 where threads have no names."""
+        return sum(map(_compilers_cpu_s, self._own_pids()))
+
+    def _own_pids(self) -> set[int]:
         pids = [os.getpid(), *(found.pid for found in processes.find(self.settings.data).values())]
-        return sum(map(process_cpu_s, _with_children(pids)))
+        return _with_children(pids)
 
 
 @contextlib.contextmanager
@@ -139,6 +148,17 @@ def process_cpu_s(pid: int) -> float:
     except psutil.NoSuchProcess:
         return 0.0
     return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def _compilers_cpu_s(pid: int) -> float:
+    ticks = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, fields = thread.read_text(encoding="utf-8", errors="replace").rpartition(") ")
+            if _COMPILER in name:
+                # User and system time: fields 14 and 15 of a line whose third comes first here.
+                ticks += sum(map(int, fields.split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu_s(*pids: int) -> float:
