@@ -126,12 +126,13 @@ class Rewinding:
         not all tasks have. The point that the job is back at by it; None if nothing of it was done."""
         spec = entry.spec
         with self._told(spec.name), self._writer(spec.name) as writer:
-            self._fence(spec)
             if self.pending(spec) is not None:
                 raise _busy(spec.name)
             newest = self._newest(spec)
-            points = [_as_before(one) for one in newest.values() if is_intent(one)]
-            if points:
+            if any(map(is_intent, newest.values())):
+                self._fence(spec)
+                newest = self._newest(spec)
+                points = [_as_before(one) for one in newest.values() if is_intent(one)]
                 self._commit_points(writer, spec.name, points)
             self._clear_mark(spec.name, entry.rewind)
         landed = (one for one in newest.values() if self._is_landing(one, entry))

@@ -106,8 +106,7 @@ class CheckpointHeads:
         header = data[: wire.HEADER_BYTES]
         plain = self._is_plain.get(header)
         if plain is None:
-            schema = find_schema(self._schemas, wire.schema_id_of(header))
-            plain = self._is_plain[header] = schema == CHECKPOINT_SCHEMA
+            plain = self._is_plain[header] = self._has_own_schema(header)
         if not plain:
             one = self._whole(data)
             task = str(one.task)
@@ -122,6 +121,14 @@ class CheckpointHeads:
                 one.attempt,
             )
         return _head(data, wire.HEADER_BYTES)
+
+    def _has_own_schema(self, header: bytes) -> bool:
+        try:
+            return find_schema(self._schemas, wire.schema_id_of(header)) == CHECKPOINT_SCHEMA
+        except BadRecord as error:
+            raise CorruptState(
+                f"a checkpoint cannot be read: {error}", hint="It was written by something else."
+            ) from None
 
 
 def _head(data: bytes, at: int) -> Head:

@@ -22,6 +22,7 @@ not known (the first commit of a task, and after an abort) the flush comes first
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -234,7 +235,23 @@ class Committer:
         self._deliver_points(time_ms)
         answer = self._parts.stack.admin.begin_ends([*self._written, *self._output_places])
         writer.commit_delivered()
-        self._compare(answer(), time_ms)
+        ends = answer()
+        self._note_outputs(ends)
+        self._compare(ends, time_ms)
+
+    def _note_outputs(self, ends: dict[Place, int] | None) -> None:
+        """Where outputs end now. The next checkpoint tells it, and a rewind to this one goes by that: an
+        answer that did not come, or is from before, is asked for until there is a good one.
+        """
+        found = {} if ends is None else {place: ends[place] for place in self._output_places}
+        deadline = self._clock() + _STALE_S
+        while not all(found.get(place, -1) >= self._output_ends[place] for place in self._output_places):
+            if self._clock() > deadline:
+                raise OutcomeUnknown("committed, but Kafka does not tell where outputs end")
+            sleep(_ASK_AGAIN_S)
+            with contextlib.suppress(Unavailable):
+                found = self._parts.stack.admin.all_ends(self._output_places)
+        self._older_ends, self._output_ends = self._output_ends, found
 
     def _ask_ends(self) -> None:
         """Where the next records of the changelogs would have stood before this transaction."""
@@ -261,7 +278,6 @@ class Committer:
             # No answer; or one of a broker that was just started and tells an end from before.
             self._forget_ends()
             return
-        self._older_ends, self._output_ends = self._output_ends, {p: ends[p] for p in self._output_places}
         self._written.clear()
         # The marker of the transaction may be there already or not; the next record comes after it.
         self._next.update({place: end + 1 for place, end in told.items()})
