@@ -211,7 +211,7 @@ BUGS = (
         "unknown-aborted",
         "an unknown outcome is no abort: leave and reopen",
         _take_unknown_for_aborted,
-        72,
+        147,
     ),
     Bug("unknown-done", "an unknown outcome is no commit: leave and reopen", _take_unknown_for_done, 41),
     Bug(
