@@ -30,7 +30,7 @@ from dataclasses import dataclass, field, replace
 
 from stack.errors import BadRecord, Unavailable
 from stack.kafka.inputs import InputReader
-from stack.kafka.transactions import TransactionWriter
+from stack.kafka.transactions import OutcomeUnknown, TransactionWriter
 from stack.kafka.writer import MAX_VALUE_BYTES, LogWriter
 from stack.machine import Outcome, monotonic, pool, sleep, time_ms, wait_for
 from stack.model.checkpoint import OutputPoint, checkpoint_key
@@ -90,8 +90,8 @@ class Committer:
         self._sent_to: dict[str, frozenset[int] | None] = {}
         self._started = 0.0
         self._output_places = [place for places in parts.output_places.values() for place in places]
-        # Where outputs ended after the last commit, and after the one before that.
-        self._output_ends = self._older_ends = parts.stack.admin.all_ends(self._output_places)
+        # Where outputs ended after the last commit.
+        self._output_ends = parts.stack.admin.all_ends(self._output_places)
         # Where the next record of a changelog's partition will stand, as far as that is known, and how many
         # this transaction has written there.
         self._next: dict[Place, int] = {}
@@ -251,7 +251,7 @@ class Committer:
             sleep(_ASK_AGAIN_S)
             with contextlib.suppress(Unavailable):
                 found = self._parts.stack.admin.all_ends(self._output_places)
-        self._older_ends, self._output_ends = self._output_ends, found
+        self._output_ends = found
 
     def _ask_ends(self) -> None:
         """Where the next records of the changelogs would have stood before this transaction."""
@@ -369,10 +369,12 @@ class Committer:
         self._mirror()
 
     def _outputs_before(self) -> dict[str, OutputPoint]:
-        """Where outputs ended before this commit. Those that go at once are not held back while Kafka is
-        asked: some of this commit's may stand before the end that was last heard of.
+        """Where outputs ended before this commit: all of the last one's stand before that.
+
+        Those that go at once are not held back while Kafka is asked: some of this commit's may stand before
+        it, too. A rewind to the last commit leaves them, as at-least-once has it.
         """
-        ends = self._output_ends if self._plain is None else self._older_ends
+        ends = self._output_ends
         topics = self._parts.output_topics
         return {
             feed: OutputPoint(

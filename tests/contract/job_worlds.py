@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Protocol
 
 from stack import Oldest, Stack
+from stack.deploy.deploy import next_entry
+from stack.deploy.jobs import jobs_feed
+from stack.deploy.rewind_plan import Wanted, look_again, make_plan
+from stack.deploy.rewinding import Rewinding
+from stack.engine.rewind import OutputsChoice
 from stack.kafka.reader import LogReader
+from stack.model.startpoint import AtAnnotation
+from stack.offsets.index import CheckpointIndex
+from stack.offsets.naming import name_point
 from stack.testing import MemoryStack
 from tests.cluster.job_world import CLICK, DERIVED, SOURCE, TALLY, JobWorld
 from tests.clusters import wait_for
@@ -36,6 +44,12 @@ class Counting(Protocol):
 
     def run_with_abort(self) -> None:
         """As `run`, but Kafka refuses the first commit."""
+
+    def name(self, point: str) -> None:
+        """Give the point where it stands a name."""
+
+    def rewind(self, point: str) -> None:
+        """Go back there; the tallies are events, which stay."""
 
     def tallies(self) -> Tallies: ...
 
@@ -81,6 +95,12 @@ class KitCounting:
     def run_with_abort(self) -> None:
         self.stack.abort("count")
         self.stack.run()
+
+    def name(self, point: str) -> None:
+        self.stack.annotate("count", point)
+
+    def rewind(self, point: str) -> None:
+        self.stack.rewind("count", f"@{point}", outputs="append")
 
     def tallies(self) -> Tallies:
         found: Tallies = {}
@@ -149,6 +169,25 @@ class RealCounting:
         self._fleet.main = partial(crashes.run, "abort")
         self.run()
 
+    def name(self, point: str) -> None:
+        name_point(self._world.stack, self._fleet.spec, point, {}, "test", is_still=True)
+
+    def rewind(self, point: str) -> None:
+        """The container is not told to stop: it is fenced."""
+        stack, spec = self._world.stack, self._fleet.spec
+        jobs = jobs_feed(stack)
+        jobs.update("count", lambda before: next_entry(before, spec))
+        with CheckpointIndex(stack) as index:
+            index.refresh()
+            wanted = Wanted(AtAnnotation(point), outputs=OutputsChoice.APPEND)
+            plan = make_plan(stack, jobs, index, "count", wanted)
+            Rewinding(stack, jobs, lambda: 0).carry_out(
+                "count", plan.intent("", f"@{point}"), look_again(stack, index, plan)
+            )
+        process = self._fleet.processes.get(0)
+        if process is not None:
+            self._fleet.kill()
+
     def tallies(self) -> Tallies:
         """Not to the high watermark: nobody ends the open transaction of a process that was killed."""
         found: Tallies = {}
@@ -167,7 +206,8 @@ class RealCounting:
                 batch = reader.read()
                 for key, value in zip(batch.keys, batch.values, strict=True):
                     found[(key or b"").decode()] = int.from_bytes(value or b"", "big")
-        return found
+        # Counts begin with one: nothing is what was deleted.
+        return {user: count for user, count in found.items() if count}
 
     def close(self) -> None:
         self._fleet.close()

@@ -367,14 +367,16 @@ def test_an_undo_in_any_number_of_passes_brings_a_log_back(
             pairs = [{"key": key.encode(), "value": None if n is None else b"%d" % n} for key, n in life]
             writer.write("log", pairs)
         log = undo.LogUndo(kit.connection, "log")
-        changes: dict[bytes, bytes | None] = {}
+        changes: dict[bytes | None, bytes | None] = {}
         for one in log.changes(0, cut, 2):
             assert len(one.keys) <= 2
             assert not changes.keys() & set(one.keys)
             changes.update(zip(one.keys, one.values, strict=True))
         emptied = {key for one in log.changes(0, 0, 5, empty=True) for key in one.keys}
     now, then = _kept(pairs), _kept(pairs[:cut])
-    assert {key: value for key, value in {**now, **changes}.items() if value is not None} == then
+    undone: dict[bytes | None, bytes | None] = dict(now)
+    undone.update(changes)
+    assert {key: value for key, value in undone.items() if value is not None} == then
     assert emptied == now.keys()
 
 

@@ -240,6 +240,23 @@ def test_state_may_stay_or_be_emptied(world: World) -> None:
     assert stack.state("count", "counts") == {"a": 1, "b": 1, "d": 1, "e": 1, "z": 1}
 
 
+def test_tables_that_are_written_at_least_once_go_back_too() -> None:
+    with MemoryStack(feeds=FEEDS) as stack:
+        stack.deploy(counting(), {"guarantee": "at-least-once"})
+        found = []
+        for number, users in enumerate(["abc", "abd", "ab", "ez"]):
+            click(stack, users)
+            stack.run()
+            stack.annotate("count", f"n{number}")
+            found.append(seen(stack))
+            stack.clock.advance("1s")
+        for number in (2, 0, 1):
+            assert stack.rewind("count", f"@n{number}")
+            assert seen(stack) == found[number]
+        stack.run()
+        assert seen(stack) == found[-1]
+
+
 def test_lost_stores_come_back_as_they_were_then(world: World) -> None:
     world.stack.rewind("count", "@then")
     world.stack.crash("count", lose_disk=True)
