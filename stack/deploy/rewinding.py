@@ -58,7 +58,7 @@ _TRIES = 20
 _MOST_CHANGES = 200_000
 _STOP_S, _LOOK_S = 30.0, 0.1
 # What the checkpoint of a landing says of itself.
-ROUND_BY, ROUND_TO, ROUND_ASKED = "rewound-by", "rewound-to", "rewound-asked"
+REWOUND_BY, REWOUND_TO, REWOUND_ASKED = "rewound-by", "rewound-to", "rewound-asked"
 
 Say = Callable[[str], None]
 Look = Callable[[JobSpec], Mapping[str, tuple[int, ...]]]
@@ -136,17 +136,17 @@ class Rewinding:
                 self._commit_points(writer, spec.name, points)
             self._clear_mark(spec.name, entry.rewind)
         landed = (one for one in newest.values() if self._is_landing(one, entry))
-        return next((one.annotations[ROUND_TO] for one in landed), None)
+        return next((one.annotations[REWOUND_TO] for one in landed), None)
 
     @staticmethod
     def _is_landing(one: Checkpoint, entry: JobEntry) -> bool:
-        return entry.rewind is not None and one.annotations.get(ROUND_BY, "-") in entry.rewind
+        return entry.rewind is not None and one.annotations.get(REWOUND_BY, "-") in entry.rewind
 
     def asked_for(self, entry: JobEntry) -> str | None:
         """What a person typed whose rewind has landed, if only its mark is still there."""
         newest = self._newest(entry.spec).values()
         return next(
-            (one.annotations.get(ROUND_ASKED) for one in newest if self._is_landing(one, entry)), None
+            (one.annotations.get(REWOUND_ASKED) for one in newest if self._is_landing(one, entry)), None
         )
 
     @contextlib.contextmanager
@@ -357,7 +357,7 @@ class Rewinding:
             stores=self._stores_now(spec, before.task),
             outputs=outputs,
             event_time_ms=None if target is None else target.event_time_ms,
-            annotations={ROUND_TO: intent.words, ROUND_BY: intent.id, ROUND_ASKED: intent.asked},
+            annotations={REWOUND_TO: intent.words, REWOUND_BY: intent.id, REWOUND_ASKED: intent.asked},
         )
 
     def _stores_now(self, spec: JobSpec, task: TaskId) -> dict[str, StorePoint]:
