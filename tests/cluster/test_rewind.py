@@ -30,6 +30,7 @@ from stack.errors import BadInput
 from stack.model.checkpoint import Checkpoint
 from stack.model.plan import Reason, TaskId, tasks_of
 from stack.model.startpoint import AtAnnotation, AtCheckpoint, AtVersion, JobStartpoint
+from stack.offsets.checkpoints import checkpoints_topic
 from stack.offsets.index import CheckpointIndex
 from stack.offsets.naming import name_point
 from tests.cluster.job_world import DERIVED, SETTINGS, JobWorld
@@ -318,7 +319,8 @@ def test_twenty_commits_are_restored_exactly_while_compaction_works(
         # From here on nothing is compacted any more, and no time passes for plans: twenty rewinds may take
         # longer than the horizon.
         now_ms = time.time_ns() // 1_000_000
-        for topic in (world.changelog, stack.topic_of("tallies")):
+        kept = (world.changelog, stack.topic_of("tallies"), checkpoints_topic(stack.settings.name))
+        for topic in kept:
             stack.admin.change_settings(topic, {"min.compaction.lag.ms": "3600000"})
         monkeypatch.setattr(rewind_plan, "time_ms", lambda: now_ms)
         rewinds.stop()
