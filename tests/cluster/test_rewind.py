@@ -265,7 +265,7 @@ def test_nobody_opens_a_task_while_its_job_goes_back(rewinds: Rewinds) -> None:
     assert rewinds.table() == rewinds.world.counts() == replayed(rewinds.inputs(), dict(intent.targets))
 
 
-def test_several_containers_that_write_partitions_of_their_own_have_clear_points(stack: Stack) -> None:
+def test_several_containers_go_back_exactly_or_not_at_all(stack: Stack) -> None:
     world = JobWorld(stack, code=ONE, settings=f"containers = 2\n{SETTINGS}", derived=TABLE)
     with HandFleet(stack, world.folder) as fleet:
         rewinds = Rewinds(world, fleet)
@@ -279,10 +279,21 @@ def test_several_containers_that_write_partitions_of_their_own_have_clear_points
         assert {one.slot for one in commits} == {0, 1}
         wrote = [one.outputs["tallies"].wrote for one in commits]
         assert {frozenset({one.task.partition}) for one in commits} >= set(wrote) - {frozenset()}
-        for one in rewinds.chance.sample(commits[:-2], 3):
-            landed = rewinds.rewind(AtCheckpoint(str(one.task), one.number))
+        exact = 0
+        for one in rewinds.chance.sample(commits[:-2], len(commits) - 2):
+            try:
+                landed = rewinds.rewind(AtCheckpoint(str(one.task), one.number))
+            except BadInput as error:
+                # Where commits overlap, what is in doubt is refused; nothing was changed then.
+                assert "several containers were writing" in error.message
+                assert jobs_feed(stack).get("count").rewind is None
+                continue
             expected = replayed(inputs, dict(landed.intent.targets))
             assert rewinds.table() == rewinds.world.counts() == expected
+            exact += 1
+            if exact == 3:
+                break
+        assert exact == 3
         # Killed while it catches up, it comes out right all the same.
         rewinds.run(containers=2)
         fleet.kill(0)
