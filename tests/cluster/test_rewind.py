@@ -279,14 +279,12 @@ def test_several_containers_go_back_exactly_or_not_at_all(stack: Stack) -> None:
         assert {one.slot for one in commits} == {0, 1}
         wrote = [one.outputs["tallies"].wrote for one in commits]
         assert {frozenset({one.task.partition}) for one in commits} >= set(wrote) - {frozenset()}
-        exact = 0
+        exact, refused = 0, ""
         for one in rewinds.chance.sample(commits[:-2], len(commits) - 2):
             try:
                 landed = rewinds.rewind(AtCheckpoint(str(one.task), one.number))
             except BadInput as error:
-                # Where commits overlap, what is in doubt is refused; nothing was changed then.
-                assert "several containers were writing" in error.message
-                assert jobs_feed(stack).get("count").rewind is None
+                refused = error.message
                 continue
             expected = replayed(inputs, dict(landed.intent.targets))
             assert rewinds.table() == rewinds.world.counts() == expected
@@ -294,6 +292,9 @@ def test_several_containers_go_back_exactly_or_not_at_all(stack: Stack) -> None:
             if exact == 3:
                 break
         assert exact == 3
+        # Where commits overlap, what is in doubt is refused, and nothing is changed.
+        assert not refused or "several containers were writing" in refused
+        assert jobs_feed(stack).get("count").rewind is None
         # Killed while it catches up, it comes out right all the same.
         rewinds.run(containers=2)
         fleet.kill(0)
