@@ -265,44 +265,6 @@ def test_nobody_opens_a_task_while_its_job_goes_back(rewinds: Rewinds) -> None:
     assert rewinds.table() == rewinds.world.counts() == replayed(rewinds.inputs(), dict(intent.targets))
 
 
-def test_several_containers_go_back_exactly_or_not_at_all(stack: Stack) -> None:
-    world = JobWorld(stack, code=ONE, settings=f"containers = 2\n{SETTINGS}", derived=TABLE)
-    with HandFleet(stack, world.folder) as fleet:
-        rewinds = Rewinds(world, fleet)
-        rewinds.run(containers=2)
-        for _ in range(10):
-            rewinds.click(40)
-            rewinds.await_read()
-        rewinds.stop()
-        inputs, after = rewinds.inputs(), rewinds.table()
-        commits = rewinds.commits()
-        assert {one.slot for one in commits} == {0, 1}
-        wrote = [one.outputs["tallies"].wrote for one in commits]
-        assert {frozenset({one.task.partition}) for one in commits} >= set(wrote) - {frozenset()}
-        exact, refused = 0, ""
-        for one in rewinds.chance.sample(commits[:-2], len(commits) - 2):
-            try:
-                landed = rewinds.rewind(AtCheckpoint(str(one.task), one.number))
-            except BadInput as error:
-                refused = error.message
-                continue
-            expected = replayed(inputs, dict(landed.intent.targets))
-            assert rewinds.table() == rewinds.world.counts() == expected
-            exact += 1
-            if exact == 3:
-                break
-        assert exact == 3
-        # Where commits overlap, what is in doubt is refused, and nothing is changed.
-        assert not refused or "several containers were writing" in refused
-        assert jobs_feed(stack).get("count").rewind is None
-        # Killed while it catches up, it comes out right all the same.
-        rewinds.run(containers=2)
-        fleet.kill(0)
-        fleet.start(0)
-        rewinds.await_read()
-        assert rewinds.table() == rewinds.world.counts() == after
-
-
 def test_twenty_commits_are_restored_exactly_while_compaction_works(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
