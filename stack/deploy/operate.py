@@ -123,11 +123,21 @@ def remove_state(stack: Stack, jobs: JobsFeed, name: str) -> tuple[str, ...]:
 
 
 def _fence(stack: Stack, name: str, slots: int) -> None:
-    ids = [transactional_id(stack.settings.name, name, slot) for slot in range(slots)]
+    fence_slots(stack, name, slots)
     # A rewind under way would else write checkpoints of a job that is gone.
-    for one in (*ids, rewind_id(stack.settings.name, name)):
-        with LogWriter(stack.access, one) as writer:
-            writer.init_transactions()
+    take_over(stack, rewind_id(stack.settings.name, name))
+
+
+def fence_slots(stack: Stack, name: str, slots: int) -> None:
+    """Take over the ids of a job's slots: no container of it commits any more."""
+    for slot in range(slots):
+        take_over(stack, transactional_id(stack.settings.name, name, slot))
+
+
+def take_over(stack: Stack, transactional_id: str) -> None:
+    """Fence whoever writes under an id; what it left open is aborted."""
+    with LogWriter(stack.access, transactional_id) as writer:
+        writer.init_transactions()
 
 
 def _forget_schemas(stack: Stack, changelogs: Iterable[str]) -> None:

@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from stack.connection import Stack
 from stack.deploy.audit import audit_name, audit_plan, to_record
 from stack.deploy.jobs import JobsFeed
+from stack.deploy.operate import fence_slots
 from stack.deploy.rewind_intent import Intent, audit_of, intent_id, intent_of, is_intent
 from stack.deploy.topics import ensure_topics
 from stack.engine.rewind import StateChoice
@@ -46,7 +47,7 @@ from stack.model.checkpoint import (
     StorePoint,
     checkpoint_key,
 )
-from stack.model.job import JobEntry, JobSpec, changelog_name, rewind_id, transactional_id
+from stack.model.job import JobEntry, JobSpec, changelog_name, rewind_id
 from stack.model.plan import TaskId, tasks_of
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic, last_checkpoints
 from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, registered_id
@@ -203,11 +204,7 @@ class Rewinding:
     # 2. fence, 3. look, 4. intent
 
     def _fence(self, spec: JobSpec) -> None:
-        for slot in range(spec.partitions):
-            with LogWriter(
-                self._stack.access, transactional_id(self._stack.settings.name, spec.name, slot)
-            ) as writer:
-                writer.init_transactions()
+        fence_slots(self._stack, spec.name, spec.partitions)
 
     def _looked(self, spec: JobSpec, intent: Intent, look: Look) -> Intent:
         try:
