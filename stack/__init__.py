@@ -23,14 +23,17 @@ if _typing.TYPE_CHECKING:
         LostOwnership,
         NotDelivered,
         NotFound,
+        Outdated,
         Retryable,
         Unavailable,
     )
     from stack.feeds.reader import FeedBatch, FeedReader
     from stack.feeds.writer import FeedWriter
     from stack.model.feed import FeedSpec
+    from stack.model.group import Committed, GroupCommit
     from stack.model.record import Record
     from stack.model.startpoint import AtOffset, AtOffsets, AtTime, Latest, Oldest, Startpoint
+    from stack.offsets.groups import GroupOffsets
     from stack.settings import Settings, load_settings
     from stack.tasks.declare import Feed, Job
 
@@ -45,6 +48,7 @@ __all__ = [
     "BadRecord",
     "BadSchema",
     "ClusterFault",
+    "Committed",
     "CorruptState",
     "Feed",
     "FeedBatch",
@@ -52,6 +56,8 @@ __all__ = [
     "FeedSpec",
     "FeedWriter",
     "FeedstackError",
+    "GroupCommit",
+    "GroupOffsets",
     "Incompatible",
     "Job",
     "Latest",
@@ -59,6 +65,7 @@ __all__ = [
     "NotDelivered",
     "NotFound",
     "Oldest",
+    "Outdated",
     "Record",
     "Retryable",
     "Settings",
@@ -83,14 +90,17 @@ _PLACES = {
         "LostOwnership",
         "NotDelivered",
         "NotFound",
+        "Outdated",
         "Retryable",
         "Unavailable",
     ),
     "stack.feeds.reader": ("FeedBatch", "FeedReader"),
     "stack.feeds.writer": ("FeedWriter",),
     "stack.model.feed": ("FeedSpec",),
+    "stack.model.group": ("Committed", "GroupCommit"),
     "stack.model.record": ("Record",),
     "stack.model.startpoint": ("AtOffset", "AtOffsets", "AtTime", "Latest", "Oldest", "Startpoint"),
+    "stack.offsets.groups": ("GroupOffsets",),
     "stack.settings": ("Settings", "load_settings"),
     "stack.tasks.declare": ("Feed", "Job"),
 }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stack.errors import NotFound, Unavailable
 from stack.feeds.apply import Applier
@@ -24,6 +24,9 @@ from stack.kafka.config import KafkaAccess, Twin, kafka_access
 from stack.kafka.ledger import KafkaLedger
 from stack.model.feed import FeedSpec, KeyFormat, key_subject, value_subject
 from stack.settings import Endpoints, Settings, load_settings, read_endpoints
+
+if TYPE_CHECKING:
+    from stack.offsets.groups import GroupOffsets
 
 
 def catalogue_topic(stack: str) -> str:
@@ -131,6 +134,14 @@ class Stack:
             transactional_id=f"{self.settings.name}.{transactional_id}" if transactional_id else None,
             settings=settings,
         )
+
+    def offsets(self, group: str) -> GroupOffsets:
+        """Where a consumer outside the stack stands: commit offsets with annotations, and find them again."""
+        from stack.offsets.groups import GroupOffsets
+
+        offsets = GroupOffsets(self, group)
+        self._open.callback(offsets.close)
+        return offsets
 
     @cached_property
     def applier(self) -> Applier:

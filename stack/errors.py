@@ -8,7 +8,8 @@ FeedstackError              the root; carries a message and a `hint`: the next s
 │   │   └── Incompatible    a schema that parses but breaks the subject's compatibility rule
 │   ├── BadExpression       a --where expression
 │   ├── BadRecord           one record that cannot be encoded, decoded or accepted
-│   └── NotFound            a feed, subject, schema id or offset that does not exist
+│   ├── NotFound            a feed, subject, schema id or offset that does not exist
+│   └── Outdated            what the caller knew is no longer so; look again and decide anew
 ├── Retryable               raised by the code of a job: the same record may work later
 ├── Unavailable             Kafka, ZooKeeper, the service or a tool cannot be reached; retry later
 ├── LostOwnership           another process took over (fenced); stop, do not retry
@@ -87,6 +88,10 @@ class BadRecord(BadInput):
 
 class NotFound(BadInput):
     """A named thing that does not exist."""
+
+
+class Outdated(BadInput):
+    """What the caller knew is no longer so: look again, and decide anew."""
 
 
 class Retryable(FeedstackError):

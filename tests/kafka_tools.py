@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ops.cluster.commands import captured
 from ops.cluster.jars import KAFKA_VERSION, JarSet, cached_jars, kafka_jars
 from ops.cluster.java import find_java
@@ -14,8 +16,22 @@ _GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 _LIMIT_S = 60
 
 
+@dataclass(frozen=True)
+class GroupRow:
+    """A line of `kafka-consumer-groups --describe`."""
+
+    committed: int
+    end: int
+    lag: int
+
+
 def group_lags(bootstrap: str, group: str) -> dict[Place, int]:
-    """The column LAG of `kafka-consumer-groups --describe`, by partition."""
+    """The column LAG, by partition."""
+    return {place: row.lag for place, row in group_rows(bootstrap, group).items()}
+
+
+def group_rows(bootstrap: str, group: str) -> dict[Place, GroupRow]:
+    """CURRENT-OFFSET, LOG-END-OFFSET and LAG, by partition."""
     java = find_java(None)
     folders = [cached_jars(_TOOLS, java, lambda _: None), kafka_jars(java, lambda _: None)]
     command = [java.command, "-cp", ":".join(f"{folder}/*" for folder in folders), _GROUPS]
@@ -24,4 +40,9 @@ def group_lags(bootstrap: str, group: str) -> dict[Place, int]:
     heads = next((line for line in lines if line[0] == "GROUP"), None)
     assert heads is not None, done.stdout + done.stderr
     rows = [dict(zip(heads, line, strict=False)) for line in lines if line[0] == group]
-    return {(row["TOPIC"], int(row["PARTITION"])): int(row["LAG"]) for row in rows}
+    return {
+        (row["TOPIC"], int(row["PARTITION"])): GroupRow(
+            int(row["CURRENT-OFFSET"]), int(row["LOG-END-OFFSET"]), int(row["LAG"])
+        )
+        for row in rows
+    }

@@ -1,4 +1,4 @@
-"""stack audit: who asked what of which job."""
+"""stack audit: who asked what of which job or group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_TEXT = 80
 
 @click.command()
 @click.argument("job", required=False)
-@click.option("--what", metavar="WORD", help="Only this kind: deploy, scale, rewind, annotate, redrive, …")
+@click.option("--what", metavar="WORD", help="Only this kind: deploy, scale, rewind, annotate, commit, …")
 @click.option(
     "--limit", type=click.IntRange(1, 1_000_000), default=_LAST, show_default=True, help="The last N."
 )
@@ -30,13 +30,15 @@ _MOST_TEXT = 80
 def audit(session: Session, job: str | None, what: str | None, limit: int, as_json: bool) -> None:
     """What people asked of all jobs, or of JOB: who, when, what, why, from where to where.
 
+    Commits of offsets stand under the name of their group.
+
     \b
     Example:
       stack audit
       stack audit count-views --what rewind --json
     """
-    from stack.deploy.audit import read_audit
     from stack.model.startpoint import format_time
+    from stack.offsets.audit import read_audit
 
     with session.open() as stack:
         found = [
@@ -54,7 +56,7 @@ def audit(session: Session, job: str | None, what: str | None, limit: int, as_js
         [format_time(one.time_ms), one.by, one.what, one.job, _short(dict(one.after)), one.reason]
         for one in found
     ]
-    table(["when", "who", "what", "job", "to", "why"], rows)
+    table(["when", "who", "what", "of", "to", "why"], rows)
 
 
 def _short(tree: dict[str, object]) -> str:
@@ -73,6 +75,6 @@ def audited(
     after: Mapping[str, Any] | None = None,
 ) -> None:
     """Note in the audit feed what was just asked of a job."""
-    from stack.deploy.audit import entry_of, write_audit
+    from stack.offsets.audit import entry_of, write_audit
 
     write_audit(stack, entry_of(what, job, before=before, after=after))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +11,6 @@ from ops.cli.root import Session, json_option, pass_session
 
 if TYPE_CHECKING:
     from stack.model.checkpoint import Checkpoint
-    from stack.offsets.index import CheckpointIndex
     from stack.offsets.points import Point
 
 _LAST_COMMITS = 10
@@ -22,7 +20,8 @@ _LAST_COMMITS = 10
 def offsets() -> None:
     """Look at the points that a job has passed, find one by meaning, give one a name.
 
-    Every commit of a job is remembered, with inputs, state and outputs; docs/offsets.md tells more.
+    Every commit of a job is remembered, with inputs, state and outputs. `commit` and `fetch` are for
+    consumers outside the stack: their offsets, with what is said of them. docs/offsets.md tells more.
     """
 
 
@@ -45,17 +44,10 @@ def list_points(session: Session, job: str, limit: int, as_json: bool) -> None:
       stack offsets list count-views
       stack offsets list count-views --limit 100 --json
     """
-    from stack.deploy.jobs import jobs_feed
-    from stack.offsets.index import CheckpointIndex
-    from stack.offsets.timeline import timeline
+    from stack.deploy.asking import job_timeline
 
     with session.open() as stack:
-        entry = jobs_feed(stack).get(job)
-        with CheckpointIndex(stack) as index:
-            index.refresh()
-            now_ms = time.time_ns() // 1_000_000
-            events = timeline(index, job, limit, entry.spec.settings.horizon_ms, now_ms)
-            total = index.count(job)
+        events, total = job_timeline(stack, job, limit)
     if as_json:
         say_json([one.as_json() for one in events])
         return
@@ -95,31 +87,24 @@ def find(
       stack offsets find count-views --at 2026-03-01T12:00Z
       stack offsets find count-views ticket=OPS-17
     """
-    from stack.deploy.jobs import jobs_feed
-    from stack.model.plan import tasks_of
-    from stack.model.startpoint import parse_job_startpoint
-    from stack.offsets.index import CheckpointIndex
-    from stack.offsets.points import find_point
+    from stack.deploy.asking import find_job_point
 
-    word = _one_way(values, startpoint, moment, version, name)
+    word = one_way(values, startpoint, moment, version, name)
     with session.open() as stack:
-        spec = jobs_feed(stack).get(job).spec
-        with CheckpointIndex(stack) as index:
-            index.refresh()
-            if word is None:
-                word = f"@{_said(index, job, _pairs(values))}"
-            now_ms = time.time_ns() // 1_000_000
-            divided = [one.feed for one in spec.inputs if not one.broadcast]
-            feed = divided[0] if len(divided) == 1 else None
-            parsed = parse_job_startpoint(word, now_ms)
-            point = find_point(index, job, tasks_of(spec.partitions), parsed, feed)
+        point = find_job_point(stack, job, word, pairs(values))
     _say_point(job, point, as_json)
 
 
-def _one_way(
-    values: tuple[str, ...], startpoint: str | None, moment: str | None, version: str | None, name: str | None
+def one_way(
+    values: tuple[str, ...],
+    startpoint: str | None,
+    moment: str | None,
+    version: str | None,
+    name: str | None,
+    none: str | None = None,
 ) -> str | None:
-    """The startpoint that was meant; None to look for what was said of a point."""
+    """The startpoint that was meant; None to look for what was said of a point. `none` is what it means to
+    say nothing, where that may be."""
     from stack.errors import BadInput
 
     ways = [
@@ -129,15 +114,18 @@ def _one_way(
         None if name is None else f"@{name.removeprefix('@')}",
     ]
     given = [one for one in ways if one is not None]
+    if not given and not values and none is not None:
+        return none
     if len(given) + bool(values) != 1:
         raise BadInput(
             "say in one way which point is meant",
-            hint="One of --to, --at, --version, --name, or key=value of a named point.",
+            hint="One of --to, --at, --name, … or key=value of what was said of it.",
         )
     return given[0] if given else None
 
 
-def _pairs(values: tuple[str, ...]) -> dict[str, str]:
+def pairs(values: tuple[str, ...]) -> dict[str, str]:
+    """What is said as key=value."""
     from stack.errors import BadInput
 
     found = {}
@@ -149,37 +137,12 @@ def _pairs(values: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _said(index: CheckpointIndex, job: str, wanted: dict[str, str]) -> str:
-    """The newest named point of which all of this was said."""
-    from stack.errors import NotFound
-
-    names = list(index.names(job))
-    for name in reversed(names):
-        point = index.annotated(job, name)
-        if point is not None and wanted.items() <= dict(point.values).items():
-            return name
-    told = " ".join(f"{key}={value}" for key, value in wanted.items())
-    known = ", ".join("@" + name for name in names[-10:]) or "none"
-    raise NotFound(f"of no point of job {job!r} was said {told}", hint=f"Named points: {known}.")
-
-
 def _say_point(job: str, point: Point, as_json: bool) -> None:
+    from stack.deploy.asking import point_json
     from stack.model.startpoint import format_time
-    from stack.offsets.codec import checkpoint_tree
 
     if as_json:
-        say_json(
-            {
-                "job": job,
-                "point": point.words,
-                "aligned": point.aligned,
-                "time_ms": point.time_ms,
-                "checkpoints": {
-                    str(task): None if one is None else checkpoint_tree(one)
-                    for task, one in sorted(point.checkpoints.items())
-                },
-            }
-        )
+        say_json(point_json(job, point))
         return
     say(f"{job}: {point.words}")
     rows = []
@@ -217,19 +180,14 @@ def annotate(
     Example:
       stack offsets annotate count-views before-migration ticket=OPS-17
     """
-    from stack.deploy.audit import entry_of, person, write_audit
-    from stack.deploy.operate import watch_jobs
-    from stack.offsets.naming import name_point
+    from stack.deploy.asking import annotate_job, annotated_json
+    from stack.offsets.audit import person
 
-    with session.open() as stack, watch_jobs(stack) as watch:
-        entry = watch.jobs.get(job)
-        is_still = not watch.look(job).reports
-        point = name_point(stack, entry.spec, name, _pairs(values), person(), is_still=is_still)
-        said: dict[str, Any] = {"name": name, **point.values}
-        write_audit(stack, entry_of("annotate", job, reason, after=said))
+    with session.open() as stack:
+        point = annotate_job(stack, job, name, pairs(values), reason=reason, by=person())
     commits = {str(task): one.number for task, one in sorted(point.checkpoints.items())}
     if as_json:
-        say_json({"job": job, "name": name, "aligned": point.aligned, "commits": commits})
+        say_json(annotated_json(point))
         return
     say(f"@{name} is where {job} stands now: {', '.join(f'{t}#{n}' for t, n in commits.items())}")
     if not point.aligned:

@@ -88,6 +88,7 @@ def _add_commands() -> None:
         dead,
         feeds,
         generate,
+        group_offsets,
         job_steering,
         job_views,
         jobs,

@@ -20,6 +20,7 @@ from ops.cluster.ports import HOST
 from ops.service.alarms import Alarms, Webhook
 from ops.service.app import create_app
 from ops.service.metrics_routes import metrics_router
+from ops.service.offsets_routes import OffsetsDesk, offsets_router
 from ops.service.watcher import Watcher
 from stack.connection import Stack
 from stack.errors import FeedstackError, NotFound, Unavailable
@@ -47,9 +48,11 @@ def main(arguments: list[str]) -> int:
             watcher = Watcher(partial(Stack.connect, settings), Alarms(settings.name, webhook))
             watcher.start()
             router = metrics_router(fleet, lambda: (watcher.measured, watcher.looked))
-            app = create_app(stack.registry, router)
+            desk = OffsetsDesk(stack)
+            app = create_app(stack.registry, router, offsets_router(desk))
             uvicorn.run(app, host=options.host, port=options.port, log_config=None, access_log=False)
             watcher.close()
+            desk.close()
     except FeedstackError as error:
         sys.stderr.write(f"feedstack: {error.message}. {error.hint}\n")
         return 1

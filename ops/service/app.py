@@ -17,6 +17,7 @@ from stack.errors import (
     FeedstackError,
     Incompatible,
     NotFound,
+    Outdated,
     Unavailable,
 )
 from stack.feeds.registry.registry import SchemaRegistry
@@ -27,6 +28,7 @@ _STORE_ERROR = 50001
 _STATUS_OF_ERRORS: tuple[tuple[type[FeedstackError], int, int], ...] = (
     # The first that fits holds: the error, its HTTP status and its error code.
     (Incompatible, 409, 409),
+    (Outdated, 409, 409),
     (BadSchema, 422, Code.INVALID_SCHEMA),
     (NotFound, 404, 404),
     (BadInput, 422, 422),
@@ -34,6 +36,8 @@ _STATUS_OF_ERRORS: tuple[tuple[type[FeedstackError], int, int], ...] = (
     (CorruptState, 500, _STORE_ERROR),
     (FeedstackError, 500, 500),
 )
+# Routes that clients of the registry do not know: they tell the hint, too.
+_OWN = ("/offsets", "/audit")
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +74,9 @@ def _answer_feedstack_error(request: Request, error: Exception) -> JSONResponse:
     if status >= 500:
         log.error("%s %s failed: %s", request.method, request.url.path, error.message)
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status == 503 else None
+    if request.url.path.startswith(_OWN):
+        body = {"error_code": code, "message": error.message, "hint": error.hint}
+        return JSONResponse(body, status, headers=headers)
     message = f"{error.message} {error.hint}".strip() if status != 404 else error.message
     return _error(status, code, message, headers)
 

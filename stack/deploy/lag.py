@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from stack.connection import Stack
 from stack.model.feed import FeedSpec
+from stack.model.group import GroupCommit
 from stack.model.job import JobSpec, group_name, redrive_name
 from stack.model.place import Place
 
@@ -25,6 +27,16 @@ class InputLag:
     def records(self) -> int | None:
         """Records that wait, markers of transactions among them; None before the first commit."""
         return None if self.committed is None else max(0, self.end - self.committed)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain JSON values."""
+        return {
+            "feed": self.feed,
+            "partition": self.partition,
+            "offset": self.committed,
+            "end": self.end,
+            "records": self.records,
+        }
 
 
 def input_lags(stack: Stack, spec: JobSpec, feeds: Mapping[str, FeedSpec]) -> tuple[InputLag, ...]:
@@ -52,6 +64,17 @@ def input_places(stack: Stack, spec: JobSpec, feeds: Mapping[str, FeedSpec]) -> 
         back = redrive_name(stack.settings.name, spec.name)
         places |= {(back, number): back for number in range(spec.partitions)}
     return places
+
+
+def commit_lags(stack: Stack, commit: GroupCommit) -> tuple[InputLag, ...]:
+    """How far a group is behind, by one of its commits."""
+    places = {
+        (one.topic, number): (feed, offset)
+        for feed, one in sorted(commit.feeds.items())
+        for number, offset in sorted(one.offsets.items())
+    }
+    ends = stack.admin.all_ends(places)
+    return tuple(InputLag(feed, at[1], offset, ends[at], at[0]) for at, (feed, offset) in places.items())
 
 
 def total_lag(lags: Iterable[InputLag]) -> int | None:

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stack.deploy.audit import AuditEntry, person
 from stack.engine.rewind import StateChoice
 from stack.errors import BadInput
 from stack.machine import time_ms
 from stack.model.checkpoint import REWIND, Checkpoint
 from stack.model.plan import TaskId
+from stack.offsets.audit import AuditEntry, person
 from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder
 
 

@@ -29,7 +29,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from stack.connection import Stack
-from stack.deploy.audit import audit_name, audit_plan, to_record
 from stack.deploy.jobs import JobsFeed
 from stack.deploy.operate import fence_slots
 from stack.deploy.rewind_intent import Intent, audit_of, intent_id, intent_of, is_intent
@@ -49,6 +48,7 @@ from stack.model.checkpoint import (
 )
 from stack.model.job import JobEntry, JobSpec, changelog_name, rewind_id
 from stack.model.plan import TaskId, tasks_of
+from stack.offsets.audit import audit_name, audit_plan, to_record
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic, last_checkpoints
 from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, registered_id
 from stack.offsets.schemas import CHECKPOINT_SCHEMA

@@ -277,6 +277,32 @@ class KafkaAdmin:
         found = self._result(futures[group], f"asking for the offsets of {group}")
         return {(one.topic, one.partition): one.offset for one in found.topic_partitions if one.offset >= 0}
 
+    def move_group(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Set what a consumer group has committed. Only of a group that nobody is in: members that work would
+        go on where they are, and commit over it."""
+        places = [TopicPartition(name, number, offset) for (name, number), offset in offsets.items()]
+        if not places:
+            return
+        futures = self._client.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, places)], request_timeout=self._timeout_s
+        )
+        doing = f"moving the group {group}"
+        try:
+            found = futures[group].result().topic_partitions
+        except KafkaException as error:
+            raise self._group_fault(group, error.args[0], doing) from error
+        for one in found:
+            if one.error is not None:
+                raise self._group_fault(group, one.error, f"{doing} in {one.topic}")
+
+    def _group_fault(self, group: str, error: KafkaError, doing: str) -> FeedstackError:
+        if error.code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
+            return Unavailable(
+                f"consumers are at work in Kafka's group {group!r}",
+                hint="It can be moved when they have left it.",
+            )
+        return self._fault(error, doing)
+
     def begin_ends(
         self, places: Iterable[tuple[str, int]]
     ) -> Callable[[], dict[tuple[str, int], int] | None]:

@@ -5,29 +5,22 @@ It is a copy. A file that is broken, of another format or of a feed that was mad
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 
 from stack.connection import Stack
-from stack.errors import CorruptState, NotFound, Unavailable
+from stack.errors import NotFound, Unavailable
 from stack.kafka.reader import LogReader
 from stack.machine import monotonic, time_ms
 from stack.model.annotation import Annotated, annotation_name
 from stack.model.checkpoint import Checkpoint, is_checkpoint_key
 from stack.model.plan import TaskId
-from stack.offsets.checkpoints import PARTITIONS, checkpoint_partition, checkpoints_topic
+from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
 from stack.offsets.codec import AnnotatedDecoder, CheckpointDecoder, CheckpointHeads
+from stack.offsets.local import LIMIT_S, READ_S, LocalIndex, Taken
 
-_FORMAT = 1
-_READ_S = 0.25
-_LIMIT_S = 120.0
 _LAG = "min.compaction.lag.ms"
 _TABLES = """
-create table places (part integer primary key, next integer not null);
 create table points (
   job text not null, task text not null, number integer not null, time_ms integer not null,
   event_ms integer, version text not null, slot integer not null, attempt integer not null,
@@ -54,107 +47,29 @@ class Row:
     at: int
 
 
-class CheckpointIndex:
+class CheckpointIndex(LocalIndex):
     """Answers questions about the commits of jobs. `refresh` first; it reads what is new in the feed."""
+
+    tables = _TABLES
 
     def __init__(
         self, stack: Stack, clock: Callable[[], float] = monotonic, *, in_memory: bool = False
     ) -> None:
-        self._stack = stack
-        self._clock = clock
-        self._topic = checkpoints_topic(stack.settings.name)
-        found = stack.admin.describe([self._topic]).get(self._topic)
-        if found is None:
-            raise NotFound(
-                "no job has run on this stack yet: there are no checkpoints",
-                hint="`stack jobs deploy PATH` deploys a job.",
-            )
-        folder = stack.settings.data / "offsets"
-        self._file: Path | None = None if in_memory else folder / f"{found.id}.sqlite"
+        topic, folder = checkpoints_topic(stack.settings.name), stack.settings.data / "offsets"
+        super().__init__(stack, topic, folder, clock=clock, in_memory=in_memory)
         self._heads = CheckpointHeads(stack.registry)
         self._decode = CheckpointDecoder(stack.registry)
         self._decode_annotated = AnnotatedDecoder(stack.registry)
-        self._store = self._opened()
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._file is None:
-            return self._connected()
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        for old in self._file.parent.glob("*.sqlite*"):
-            if not old.name.startswith(self._file.name):
-                old.unlink(missing_ok=True)  # of a feed that is gone
-        try:
-            return self._connected()
-        except sqlite3.DatabaseError:
-            self._forget_file()
-            return self._connected()
-
-    def _connected(self) -> sqlite3.Connection:
-        name = ":memory:" if self._file is None else self._file
-        store = sqlite3.connect(name, timeout=30, isolation_level=None, check_same_thread=False)
-        try:
-            store.execute("pragma journal_mode=wal")
-            store.execute("pragma synchronous=off")
-            version = store.execute("pragma user_version").fetchone()[0]
-            if version == _FORMAT:
-                store.execute("select count(*) from places").fetchone()
-                return store
-            if version != 0:
-                raise sqlite3.DatabaseError("another format")
-            with _transaction(store):
-                if store.execute("pragma user_version").fetchone()[0] == 0:
-                    for statement in _TABLES.split(";"):
-                        store.execute(statement)
-                    store.execute(f"pragma user_version={_FORMAT}")
-        except BaseException:
-            store.close()
-            raise
-        return store
-
-    def _forget_file(self) -> None:
-        if self._file is not None:
-            for suffix in ("", "-wal", "-shm"):
-                self._file.with_name(self._file.name + suffix).unlink(missing_ok=True)
+    def _no_feed(self) -> NotFound:
+        return NotFound(
+            "no job has run on this stack yet: there are no checkpoints",
+            hint="`stack jobs deploy PATH` deploys a job.",
+        )
 
     # Keeping up
 
-    def refresh(self) -> None:
-        """Take in what was committed since the last time, by anybody."""
-        bounds = self._stack.admin.bounds(self._topic, range(PARTITIONS))
-        known = dict(self._store.execute("select part, next from places"))
-        starts = {number: max(known.get(number, 0), one.low) for number, one in bounds.items()}
-        ends = {number: one.high for number, one in bounds.items()}
-        new = {number: start for number, start in starts.items() if start < ends[number]}
-        if new:
-            self._take_in(new, {number: ends[number] for number in new})
-            self._drop_old()
-
-    def _take_in(self, starts: dict[int, int], ends: dict[int, int]) -> None:
-        deadline = self._clock() + _LIMIT_S
-        with LogReader(self._stack.access, self._topic) as reader:
-            reader.assign(starts, ends)
-            while not reader.done:
-                batch = reader.read(timeout_s=_READ_S)
-                if len(batch):
-                    records = zip(batch.keys, batch.values, batch.offsets, strict=True)
-                    with _transaction(self._store):
-                        self._add(records)
-                        self._note(reader.positions)
-                    deadline = self._clock() + _LIMIT_S
-                elif self._clock() > deadline:
-                    raise Unavailable(
-                        f"{self._topic} could not be read to its end within {_LIMIT_S:.0f} s",
-                        hint="A transaction may be open: it ends by its time limit. Kafka may be away.",
-                    )
-            self._note(reader.positions)
-
-    def _note(self, positions: object) -> None:
-        self._store.executemany(
-            "insert or replace into places values (?, ?)",
-            list(positions.items()),  # type: ignore[attr-defined]
-        )
-
-    def _add(self, records: Iterator[tuple[bytes | None, bytes | None, int]]) -> None:
+    def _add(self, records: Taken) -> None:
         points: list[tuple[object, ...]] = []
         names: list[tuple[str, str, int, bool]] = []
         for key, value, at in records:
@@ -289,9 +204,9 @@ class CheckpointIndex:
         mine = f"{job}/".encode()
         with LogReader(self._stack.access, self._topic) as reader:
             reader.assign({partition: at}, {partition: end})
-            deadline = self._clock() + _LIMIT_S
+            deadline = self._clock() + LIMIT_S
             while not reader.done and self._clock() < deadline:
-                batch = reader.read(timeout_s=_READ_S)
+                batch = reader.read(timeout_s=READ_S)
                 for key, value in zip(batch.keys, batch.values, strict=True):
                     if value is not None and is_checkpoint_key(key) and (key or b"").startswith(mine):
                         yield self._decode(value)
@@ -308,11 +223,11 @@ class CheckpointIndex:
 
     def _record(self, job: str, at: int) -> bytes:
         partition = checkpoint_partition(job)
-        deadline = self._clock() + _LIMIT_S
+        deadline = self._clock() + LIMIT_S
         with LogReader(self._stack.access, self._topic) as reader:
             reader.assign({partition: at}, {partition: at + 1})
             while not reader.done:
-                batch = reader.read(1, _READ_S)
+                batch = reader.read(1, READ_S)
                 if len(batch):
                     value = batch.values[0]
                     if batch.offsets[0] == at and value is not None:
@@ -330,35 +245,5 @@ class CheckpointIndex:
         return found[0] if found else None
 
     def _rows(self, where: str, *values: object) -> list[Row]:
-        try:
-            found = self._store.execute("select * from points where " + where, values)  # noqa: S608
-            return [Row(job, TaskId.parse(task), *rest) for job, task, *rest in found]
-        except sqlite3.DatabaseError as error:
-            self._forget_file()
-            raise CorruptState(
-                f"the index {self._file} is broken: {error}", hint="It was removed: ask again, it is rebuilt."
-            ) from None
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._store.close()
-
-    def __enter__(self) -> CheckpointIndex:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-@contextlib.contextmanager
-def _transaction(store: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; two processes take turns."""
-    store.execute("begin immediate")
-    try:
-        yield
-    except BaseException:
-        store.execute("rollback")
-        raise
-    store.execute("commit")
+        found = self._ask("select * from points where " + where, *values)  # noqa: S608
+        return [Row(job, TaskId.parse(task), *rest) for job, task, *rest in found]

@@ -103,5 +103,36 @@ ANNOTATED_TREE = {
     ),
     "namespace": "feedstack",
 }
+_GROUP_OFFSET = _record(
+    "GroupOffset",
+    "A partition of a feed, and where reading of it continues.",
+    _field("partition", "int", "Its number."),
+    _field("offset", "long", "The offset of the next record to be handled."),
+)
+_GROUP_FEED = _record(
+    "GroupFeed",
+    "Where a group stands in one feed.",
+    _field("feed", "string", "Its name."),
+    _field("topic", "string", "The topic that holds it."),
+    _field("topic_id", "string", "Kafka's id of that topic: another one means that it was made anew."),
+    _field("offsets", _array(_GROUP_OFFSET), "The partitions that were ever committed."),
+)
+GROUP_COMMIT_TREE = {
+    **_record(
+        "GroupCommit",
+        "One commit of a consumer outside the stack: where its group stood in all its feeds.",
+        _field("group", "string", "The group."),
+        _field("number", "long", "Counts the commits of the group, from 1, without gap."),
+        _field("time_ms", "long", "When it was made, in milliseconds since 1970."),
+        _field("id", "string", "Tells this commit from every other."),
+        _field("by", "string", "Who made it."),
+        _field("reason", "string", "Why."),
+        _field("name", ["null", "string"], "A name that was given to it.", default=None),
+        _field("annotations", {"type": "map", "values": "string"}, "What else is said of it."),
+        _field("feeds", _array(_GROUP_FEED), "Where the group stands since this commit."),
+    ),
+    "namespace": "feedstack",
+}
 CHECKPOINT_SCHEMA: AvroSchema = parse_avro(json.dumps(CHECKPOINT_TREE), "the schema of checkpoints")
 ANNOTATED_SCHEMA: AvroSchema = parse_avro(json.dumps(ANNOTATED_TREE), "the schema of named points")
+GROUP_COMMIT_SCHEMA: AvroSchema = parse_avro(json.dumps(GROUP_COMMIT_TREE), "the schema of group commits")

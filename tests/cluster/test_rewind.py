@@ -21,7 +21,6 @@ from confluent_kafka.admin import (
 
 from stack import Latest, Oldest, Stack
 from stack.deploy import rewind_plan
-from stack.deploy.audit import read_audit
 from stack.deploy.jobs import jobs_feed
 from stack.deploy.rewind_plan import RewindPlan, Wanted, look_again, make_plan
 from stack.deploy.rewinding import Landed, Rewinding
@@ -30,6 +29,7 @@ from stack.errors import BadInput
 from stack.model.checkpoint import Checkpoint
 from stack.model.plan import Reason, TaskId, tasks_of
 from stack.model.startpoint import AtAnnotation, AtCheckpoint, AtVersion, JobStartpoint
+from stack.offsets.audit import read_audit
 from stack.offsets.checkpoints import checkpoints_topic
 from stack.offsets.index import CheckpointIndex
 from stack.offsets.naming import name_point

@@ -57,6 +57,16 @@ def test_offsets_by_time_and_ends(kafka: KafkaWorld) -> None:
     assert answer() == {(topic, 0): 10}
 
 
+def test_a_group_that_nobody_is_in_is_moved_forwards_and_back(kafka: KafkaWorld) -> None:
+    topic, group = kafka.topic(partitions=2), f"{kafka.unique}.group"
+    assert kafka.admin.committed(group) == {}
+    kafka.admin.move_group(group, {(topic, 0): 7, (topic, 1): 3})
+    assert kafka.admin.committed(group) == {(topic, 0): 7, (topic, 1): 3}
+    kafka.admin.move_group(group, {(topic, 0): 2})
+    assert kafka.admin.committed(group) == {(topic, 0): 2, (topic, 1): 3}
+    kafka.admin.move_group(group, {})
+
+
 def test_what_does_not_exist_is_named(kafka: KafkaWorld) -> None:
     with pytest.raises(Unavailable, match="partition leaders"):
         KafkaAdmin(kafka.access, timeout_s=2).ends(f"{kafka.unique}.nothing", [0])

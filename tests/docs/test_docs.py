@@ -16,6 +16,7 @@ import stack
 import stack.testing
 from ops.cli.root import root
 from ops.service.app import create_app
+from ops.service.offsets_routes import OffsetsDesk, offsets_router
 from ops.simulation.points import crash_table
 from stack import settings
 from stack.deploy import settings as job_settings
@@ -152,6 +153,18 @@ def test_every_route_is_documented() -> None:
     page = _read("docs/schemas.md")
     paths = create_app(SchemaRegistry(MemoryLedger())).openapi()["paths"]
     assert len(paths) >= 20
+    for path, methods in paths.items():
+        shown = " ".join(line.split("|")[1] for line in page.splitlines() if f" {path}`" in line)
+        assert [method for method in methods if method.upper() not in shown] == [], path
+
+
+def test_every_route_of_the_offset_manager_is_documented() -> None:
+    page = _read("docs/offsets.md")
+    with stack.testing.MemoryStack(feeds={"views": {"schema": {"user": "string"}}}) as kit:
+        router = offsets_router(OffsetsDesk(kit.connection))
+        own = create_app(SchemaRegistry(MemoryLedger()), router).openapi()["paths"]
+    paths = {path: methods for path, methods in own.items() if path.startswith(("/offsets", "/audit"))}
+    assert len(paths) >= 7
     for path, methods in paths.items():
         shown = " ".join(line.split("|")[1] for line in page.splitlines() if f" {path}`" in line)
         assert [method for method in methods if method.upper() not in shown] == [], path

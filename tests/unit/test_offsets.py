@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stack.deploy.audit import entry_of, read_audit, write_audit
 from stack.errors import BadInput, CorruptState, NotFound
 from stack.feeds.avro.codec import RecordEncoder
 from stack.feeds.avro.schema import parse_avro
@@ -36,6 +35,7 @@ from stack.model.startpoint import (
     parse_job_startpoint,
 )
 from stack.offsets import undo
+from stack.offsets.audit import entry_of, read_audit, write_audit
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
 from stack.offsets.codec import (
     AnnotatedDecoder,

@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from stack import BadInput, Feed, Job, NotFound
-from stack.deploy.audit import read_audit
 from stack.deploy.jobs import jobs_feed
 from stack.deploy.operate import remove_state
 from stack.deploy.rewind_plan import Wanted, look_again, make_plan
@@ -23,6 +22,7 @@ from stack.machine import steered_by
 from stack.model.checkpoint import REWIND, checkpoint_key
 from stack.model.plan import tasks_of
 from stack.model.startpoint import parse_job_startpoint
+from stack.offsets.audit import read_audit
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic, last_checkpoints
 from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, registered_id
 from stack.offsets.index import CheckpointIndex

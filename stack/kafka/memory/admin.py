@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -158,6 +159,30 @@ class MemoryAdmin(MemoryClient):
         else:
             offset = log.offset_at(spec._value) if spec._value >= 0 else _NONE
         return Told(OffsetAnswer(offset))
+
+    def list_consumer_group_offsets(
+        self, groups: Sequence[ConsumerGroupTopicPartitions], **_options: Any
+    ) -> dict[str, Told[ConsumerGroupTopicPartitions]]:
+        def offsets(group: str) -> ConsumerGroupTopicPartitions:
+            known = self.kafka.groups.get(group, {}).items()
+            places = [TopicPartition(name, number, offset) for (name, number), offset in known]
+            return ConsumerGroupTopicPartitions(group, places)
+
+        return self._each("group-offsets", [one.group_id for one in groups], offsets)
+
+    def alter_consumer_group_offsets(
+        self, groups: Sequence[ConsumerGroupTopicPartitions], **_options: Any
+    ) -> dict[str, Told[ConsumerGroupTopicPartitions]]:
+        """Nobody is a member of a group here: consumers are given their partitions."""
+        wanted = {one.group_id: one for one in groups}
+
+        def alter(group: str) -> ConsumerGroupTopicPartitions:
+            places = wanted[group].topic_partitions
+            known = self.kafka.groups.setdefault(group, {})
+            known.update({(one.topic, one.partition): one.offset for one in places})
+            return ConsumerGroupTopicPartitions(group, places)
+
+        return self._each("move-group", list(wanted), alter)
 
     def _each(self, operation: str, keys: Any, act: Callable[[Any], Answer]) -> dict[Any, Told[Answer]]:
         """One request for all of them; each has its answer or its error."""

@@ -1,16 +1,16 @@
-"""The audit feed: who asked what of which job, when and why. Only added to, kept for ever."""
+"""The audit feed: who asked what of which job or group, when and why. Only added to, kept for ever."""
 
 from __future__ import annotations
 
 import getpass
 import json
 import socket
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stack.connection import Stack
-from stack.deploy.topics import ensure_topics
 from stack.kafka.admin import TopicPlan
 from stack.kafka.reader import LogReader
 from stack.kafka.writer import LogWriter
@@ -25,6 +25,7 @@ class AuditEntry:
     """Something that was asked for: by whom, of which job, why, and what it changed from what to what."""
 
     what: str
+    # The job; for a commit of offsets, the group.
     job: str
     by: str
     time_ms: int
@@ -50,6 +51,13 @@ def audit_plan(stack: str) -> TopicPlan:
             "message.timestamp.type": "LogAppendTime",
         },
     )
+
+
+def ensure_audit(stack: Stack) -> None:
+    """Make the feed if it is not there."""
+    plan = audit_plan(stack.settings.name)
+    if plan.name not in stack.admin.describe([plan.name]):
+        stack.admin.create([plan])
 
 
 def person() -> str:
@@ -81,8 +89,7 @@ def to_record(entry: AuditEntry) -> tuple[bytes, bytes]:
 def write_audit(stack: Stack, entry: AuditEntry) -> None:
     """Add an entry. What it tells of has happened: a fault here must be told, too."""
     name = stack.settings.name
-    if audit_name(name) not in stack.admin.describe([audit_name(name)]):
-        ensure_topics(stack.admin, [audit_plan(name)])
+    ensure_audit(stack)
     key, value = to_record(entry)
     with LogWriter(stack.access) as writer:
         writer.write(audit_name(name), [{"key": key, "value": value}])
@@ -102,6 +109,16 @@ def read_audit(stack: Stack) -> Iterator[AuditEntry]:
                 entry = _entry(value)
                 if entry is not None:
                     yield entry
+
+
+def last_audit(stack: Stack, job: str | None, what: str | None, limit: int) -> list[AuditEntry]:
+    """The last entries of a job or group, of a kind, or of all, the oldest first."""
+    fitting = (
+        one
+        for one in read_audit(stack)
+        if (job is None or one.job == job) and (what is None or one.what == what)
+    )
+    return list(deque(fitting, maxlen=limit))
 
 
 def _entry(value: bytes | None) -> AuditEntry | None:
