@@ -65,7 +65,8 @@ class IndexFigures:
 
 
 @contextmanager
-def _stage(say: Callable[[str], None]) -> Iterator[tuple[Settings, Stack]]:
+def stage(say: Callable[[str], None]) -> Iterator[tuple[Settings, Stack]]:
+    """A temporary stack with the feeds of the project."""
     with temporary_stack("bench", say) as settings, Stack.connect(settings) as stack:
         declarations = read_declarations(settings.schemas)
         applier = stack.applier
@@ -75,7 +76,7 @@ def _stage(say: Callable[[str], None]) -> Iterator[tuple[Settings, Stack]]:
 
 def measure_rewind(keys: int, changed: int, say: Callable[[str], None]) -> RewindFigures:
     """A job with `keys` keys, of which `changed` have changed since a point, goes back to it."""
-    with _stage(say) as (settings, stack), watch_jobs(stack) as watch:
+    with stage(say) as (settings, stack), watch_jobs(stack) as watch:
         say(f"writing {keys:,} keys")
         for first in range(0, keys, _BLOCK):
             _write(stack, map(user_name, range(first, min(keys, first + _BLOCK))))
@@ -133,7 +134,7 @@ def _await_read(stack: Stack, partitions: int) -> None:
 
 def measure_index(commits: int, say: Callable[[str], None]) -> IndexFigures:
     """So many commits of one job in the feed: the index is built, then asked for some of them."""
-    with _stage(say) as (settings, stack):
+    with stage(say) as (settings, stack):
         spec = deploy(stack, Path(settings.root) / "jobs" / JOB).entry.spec
         prepare(stack, spec)
         say(f"writing {commits:,} commits")

@@ -123,7 +123,7 @@ def bench_kit(records: int, rounds: int, must_pass: bool, as_json: bool) -> None
 @click.option("--check", "must_pass", is_flag=True, help="Exit with 1 if one takes longer than its bar.")
 @json_option
 def bench_rewind(keys: int, changed: int, commits: int, must_pass: bool, as_json: bool) -> None:
-    """What going back costs: a plan, a job that runs again, a commit found among many.
+    """What going back costs: a plan, a job that runs again, a commit found among many, of a job or a group.
 
     Starts temporary clusters. Bars: a plan in 2 s, the job running again in 10 s, a commit found in 10 ms.
 
@@ -134,9 +134,11 @@ def bench_rewind(keys: int, changed: int, commits: int, must_pass: bool, as_json
     """
     from dataclasses import asdict
 
+    from ops.bench.groups import measure_groups
     from ops.bench.rewind import BACK_S, LOOK_UP_MS, PLAN_S, measure_index, measure_rewind
 
     back, index = measure_rewind(keys, changed, note), measure_index(commits, note)
+    groups = measure_groups(commits, note)
     rows = [
         (f"plan, {keys:,} keys, {changed:,} changed", back.plan_s, "s", PLAN_S),
         ("undone and landed", back.undo_s, "s", None),
@@ -144,9 +146,12 @@ def bench_rewind(keys: int, changed: int, commits: int, must_pass: bool, as_json
         (f"index of {commits:,} commits built", index.build_s, "s", None),
         ("one commit found", index.look_up_ms, "ms", LOOK_UP_MS),
         ("its whole record read", index.record_ms, "ms", None),
+        (f"index of {commits:,} commits of a group built", groups.build_s, "s", None),
+        ("one of them found, by annotation or time", groups.look_up_ms, "ms", LOOK_UP_MS),
+        ("the same as a whole fetch", groups.fetch_ms, "ms", None),
     ]
     if as_json:
-        say_json({"rewind": asdict(back), "index": asdict(index)})
+        say_json({"rewind": asdict(back), "index": asdict(index), "groups": asdict(groups)})
     else:
         shown = [[name, f"{value:.2f}", unit, "" if bar is None else bar] for name, value, unit, bar in rows]
         table(["figure", "took", "", "bar"], shown, right=["took", "bar"])

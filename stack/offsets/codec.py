@@ -133,18 +133,18 @@ class CheckpointHeads:
 
 def _head(data: bytes, at: int) -> Head:
     try:
-        job, at = _text(data, at)
-        task, at = _text(data, at)
-        number, at = _long(data, at)
-        version, at = _text(data, at)
-        time_ms, at = _long(data, at)
-        branch, at = _long(data, at)
+        job, at = read_text(data, at)
+        task, at = read_text(data, at)
+        number, at = read_long(data, at)
+        version, at = read_text(data, at)
+        time_ms, at = read_long(data, at)
+        branch, at = read_long(data, at)
         event_time_ms = None
         if branch:
-            event_time_ms, at = _long(data, at)
-        _generation, at = _long(data, at)
-        slot, at = _long(data, at)
-        attempt, at = _long(data, at)
+            event_time_ms, at = read_long(data, at)
+        _generation, at = read_long(data, at)
+        slot, at = read_long(data, at)
+        attempt, at = read_long(data, at)
     except (IndexError, UnicodeDecodeError) as error:
         raise CorruptState(
             f"a checkpoint cannot be read: {error}", hint="It was written by something else."
@@ -152,13 +152,14 @@ def _head(data: bytes, at: int) -> Head:
     return job, task, number, time_ms, event_time_ms, version, slot, attempt
 
 
-def _text(data: bytes, at: int) -> tuple[str, int]:
-    size, at = _long(data, at)
+def read_text(data: bytes, at: int) -> tuple[str, int]:
+    """A text of an Avro body, and where it ends."""
+    size, at = read_long(data, at)
     return data[at : at + size].decode(), at + size
 
 
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag number, seven bits a byte."""
+def read_long(data: bytes, at: int) -> tuple[int, int]:
+    """A number of an Avro body, and where it ends: zigzag, seven bits a byte."""
     byte = data[at]
     at += 1
     number, shift = byte & 0x7F, 7

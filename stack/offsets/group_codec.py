@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from stack.errors import BadRecord, CorruptState
-from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
+from stack.feeds.avro import wire
+from stack.feeds.avro.codec import RecordDecoder, RecordEncoder, find_schema
 from stack.feeds.avro.schema import SchemaSource
 from stack.kafka.admin import TopicPlan
 from stack.model.group import FeedOffsets, GroupCommit
 from stack.model.partitioner import partition_of
+from stack.offsets.codec import read_long, read_text
 from stack.offsets.schemas import GROUP_COMMIT_SCHEMA
 
 _PARTITIONS = 8
@@ -69,6 +72,59 @@ class GroupCommitEncoder:
 
     def __call__(self, one: GroupCommit) -> bytes:
         return self._encode(_tree_of(one))
+
+
+GroupHead = tuple[str, int, int, str | None, Mapping[str, str]]
+"""Group, number, time, name and annotations."""
+
+
+class GroupCommitHeads:
+    """Reads the beginnings of commits: an index needs no more, and may have a million of them to read."""
+
+    def __init__(self, schemas: SchemaSource) -> None:
+        self._schemas = schemas
+        self._whole = GroupCommitDecoder(schemas)
+        self._is_plain: dict[bytes, bool] = {}
+
+    def __call__(self, data: bytes) -> GroupHead:
+        """The beginning of a commit; CorruptState if it is something else."""
+        header = data[: wire.HEADER_BYTES]
+        plain = self._is_plain.get(header)
+        try:
+            if plain is None:
+                writer = find_schema(self._schemas, wire.schema_id_of(header))
+                plain = self._is_plain[header] = writer == GROUP_COMMIT_SCHEMA
+            if plain:
+                return _head(data, wire.HEADER_BYTES)
+        except (BadRecord, IndexError, UnicodeDecodeError) as error:
+            raise CorruptState(
+                f"a commit of a group cannot be read: {error}", hint="It was written by something else."
+            ) from None
+        one = self._whole(data)
+        return one.group, one.number, one.time_ms, one.name, one.annotations
+
+
+def _head(data: bytes, at: int) -> GroupHead:
+    group, at = read_text(data, at)
+    number, at = read_long(data, at)
+    time_ms, at = read_long(data, at)
+    for _ in ("id", "by", "reason"):
+        size, at = read_long(data, at)
+        at += size
+    branch, at = read_long(data, at)
+    name = None
+    if branch:
+        name, at = read_text(data, at)
+    annotations: dict[str, str] = {}
+    while True:
+        count, at = read_long(data, at)
+        if count < 0:
+            _size, at = read_long(data, at)
+        if count == 0:
+            return group, number, time_ms, name, annotations
+        for _ in range(abs(count)):
+            key, at = read_text(data, at)
+            annotations[key], at = read_text(data, at)
 
 
 def _tree_of(one: GroupCommit) -> dict[str, Any]:

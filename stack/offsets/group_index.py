@@ -8,7 +8,7 @@ from stack.connection import Stack
 from stack.errors import NotFound
 from stack.machine import lock, monotonic
 from stack.model.group import GroupCommit
-from stack.offsets.group_codec import GroupCommitDecoder, groups_topic
+from stack.offsets.group_codec import GroupCommitDecoder, GroupCommitHeads, groups_topic
 from stack.offsets.local import LocalIndex, Taken
 
 # Among what is said of a commit, its name has a key that nobody else can use.
@@ -42,6 +42,7 @@ class GroupIndex(LocalIndex):
     ) -> None:
         topic, folder = groups_topic(stack.settings.name), stack.settings.data / "offsets" / "groups"
         super().__init__(stack, topic, folder, clock=clock, in_memory=in_memory)
+        self._heads = GroupCommitHeads(stack.registry)
         self._decode = GroupCommitDecoder(stack.registry)
         self._lock = lock()
 
@@ -63,12 +64,12 @@ class GroupIndex(LocalIndex):
         for _, value, _ in records:
             if value is None:
                 continue
-            one = self._decode(value)
-            group = self._id_of(one.group, ids)
-            commits.append((group, one.number, one.time_ms, value))
-            said += [(group, key, text, one.number) for key, text in one.annotations.items()]
-            if one.name is not None:
-                said.append((group, _NAME, one.name, one.number))
+            name_of_group, number, time_ms, name, annotations = self._heads(value)
+            group = self._id_of(name_of_group, ids)
+            commits.append((group, number, time_ms, value))
+            said += [(group, key, text, number) for key, text in annotations.items()]
+            if name is not None:
+                said.append((group, _NAME, name, number))
         self._store.executemany(
             "insert or replace into commits (grp, number, time_ms, record) values (?, ?, ?, ?)", commits
         )

@@ -117,6 +117,7 @@ _GROUP_FEED = _record(
     _field("topic_id", "string", "Kafka's id of that topic: another one means that it was made anew."),
     _field("offsets", _array(_GROUP_OFFSET), "The partitions that were ever committed."),
 )
+# All but the last field are those of `GroupCommitHeads`, which reads them without the rest.
 GROUP_COMMIT_TREE = {
     **_record(
         "GroupCommit",

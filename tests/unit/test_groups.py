@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from stack import BadInput, GroupCommit, NotFound, Outdated, Unavailable
 from stack.engine.groups import Asked, FeedFacts, judge_offsets, next_commit, refuse_made_anew, refuse_shape
 from stack.errors import CorruptState, NotDelivered
+from stack.feeds.avro.schema import parse_avro
 from stack.kafka.writer import LogWriter
 from stack.machine import steered_by
 from stack.model.group import MOST_PARTITIONS, FeedOffsets, refuse_bad_group
 from stack.model.startpoint import AtAnnotation, AtOffsets, AtTime, Latest
 from stack.offsets.audit import read_audit
 from stack.offsets.codec import FixedSchemas
-from stack.offsets.group_codec import GroupCommitDecoder, GroupCommitEncoder
+from stack.offsets.group_codec import GroupCommitDecoder, GroupCommitEncoder, GroupCommitHeads
 from stack.offsets.group_index import GroupIndex
 from stack.offsets.group_points import AtNumber, parse_group_startpoint
 from stack.offsets.groups import GroupOffsets
@@ -56,13 +57,21 @@ commits = st.builds(
 
 @given(commits)
 def test_commits_come_back_as_they_were(one: GroupCommit) -> None:
-    assert GroupCommitDecoder(SCHEMAS)(GroupCommitEncoder(1)(one)) == one
+    data = GroupCommitEncoder(1)(one)
+    assert GroupCommitDecoder(SCHEMAS)(data) == one
+    head = (one.group, one.number, one.time_ms, one.name, one.annotations)
+    assert GroupCommitHeads(SCHEMAS)(data) == head
+    # Under another schema the whole is read.
+    other = parse_avro(json.dumps({**GROUP_COMMIT_TREE, "doc": "another"}))
+    assert GroupCommitHeads(FixedSchemas({1: other}))(data) == head
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00\x00\x00\x00\x01", b"{}"])
 def test_what_is_no_commit_is_told(data: bytes) -> None:
     with pytest.raises(CorruptState, match="a commit of a group cannot be read"):
         GroupCommitDecoder(SCHEMAS)(data)
+    with pytest.raises(CorruptState, match="a commit of a group cannot be read"):
+        GroupCommitHeads(SCHEMAS)(data)
 
 
 def test_the_schema_for_everybody_else_is_that_of_the_code() -> None:
