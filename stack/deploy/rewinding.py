@@ -32,6 +32,7 @@ from stack.connection import Stack
 from stack.deploy.jobs import JobsFeed
 from stack.deploy.operate import fence_slots
 from stack.deploy.rewind_intent import Intent, audit_of, intent_id, intent_of, is_intent
+from stack.deploy.rewind_mirror import mirror_landing
 from stack.deploy.topics import ensure_topics
 from stack.engine.rewind import StateChoice
 from stack.errors import BadInput, LostOwnership, NotDelivered, NotFound, Unavailable
@@ -336,6 +337,7 @@ class Rewinding:
         writer.write_pairs(audit_name(self._stack.settings.name), [key], [value])
         writer.deliver_or_abort()
         writer.commit_delivered()
+        mirror_landing(self._stack, spec, points)
 
     def _landing(
         self, spec: JobSpec, intent: Intent, before: Checkpoint, outputs: Mapping[str, OutputPoint]

@@ -20,16 +20,22 @@ from ops.service.app import create_app
 from ops.service.offsets_routes import OffsetsDesk, offsets_router
 from stack import AtOffsets, Latest, Oldest, Outdated, Stack
 from stack.deploy.lag import commit_lags
+from stack.model.job import group_name
 from stack.model.place import Place
+from stack.model.plan import TaskState
+from stack.model.startpoint import AtAnnotation
 from stack.offsets.audit import read_audit
+from stack.offsets.naming import name_point
 from stack.settings import Settings
-from tests.cluster import test_commands
+from tests.cluster import test_commands, test_rewind
 from tests.cluster.test_commands import Run
+from tests.cluster.test_rewind import Rewinds
 from tests.clusters import wait_for
 from tests.kafka_tools import GroupRow, group_rows
 
 pytestmark = pytest.mark.cluster
 run = test_commands.run
+rewinds = test_rewind.rewinds
 VIEWS = [{"user": f"u{n}", "page": "/", "ms": 1_700_000_000_000 + n, "load": 1.0} for n in range(300)]
 
 
@@ -216,6 +222,65 @@ def test_the_commands(group: str, run: Run) -> None:
         assert done.code == 1, words
         assert message in done.err, done.err
     assert run("offsets", "fetch", group, "--json").json["commit"] == 3
+
+
+SLOW = test_rewind.ONE.replace("def count(click, ctx):", "def count(click, ctx):\n    time.sleep(0.02)")
+
+
+def test_after_a_rewind_the_tool_prints_what_jobs_show_tells(rewinds: Rewinds, run: Run) -> None:
+    stack = rewinds.stack
+    name = group_name(stack.settings.name, "count")
+
+    def told() -> dict[Place, GroupRow]:
+        rows = run("jobs", "show", "count", "--json").json["lag"]
+        return {
+            (row["topic"], row["partition"]): GroupRow(row["committed"], row["end"], row["records"])
+            for row in rows
+            if row["feed"] == "clicks"
+        }
+
+    def printed() -> dict[Place, GroupRow]:
+        topic = stack.topic_of("clicks")
+        return {at: row for at, row in group_rows(stack.endpoints.kafka, name).items() if at[0] == topic}
+
+    def lag() -> int:
+        return sum(row.lag for row in told().values())
+
+    rewinds.click(100)
+    rewinds.run()
+    rewinds.await_read()
+    name_point(stack, rewinds.fleet.spec, "then", {}, "me", is_still=False)
+    rewinds.click(200)
+    rewinds.await_read()
+    rewinds.stop()
+    assert lag() == 0
+    # It went back, and does not run yet.
+    rewinds.rewind(AtAnnotation("then"))
+    assert lag() == 200
+    assert printed() == told()
+    # Whoever runs lets the group follow, wherever it stood.
+    ends_now = {at: row.end for at, row in told().items()}
+    stack.admin.move_group(name, ends_now)
+    rewinds.world.write_job("import time\n" + SLOW)
+    rewinds.fleet.redeploy(rewinds.world.folder)
+    rewinds.run()
+    wait_for(lambda: rewinds.fleet.nodes.reports() and running(rewinds), "the tasks to run")
+    wait_for(lambda: 0 < lag() <= 200, "the group to go back", limit_s=2.5)
+    # It has read some, and not all.
+    wait_for(lambda: lag() < 190, "some clicks")
+    rewinds.stop()
+    assert 0 < lag() < 190
+    assert printed() == told()
+    # It has caught up.
+    rewinds.run()
+    rewinds.await_read()
+    wait_for(lambda: lag() == 0, "the group to follow to the end", limit_s=10)
+    assert printed() == told()
+
+
+def running(rewinds: Rewinds) -> bool:
+    states = [one.state for report in rewinds.fleet.nodes.reports() for one in report.tasks.values()]
+    return states == [TaskState.RUNNING] * 2
 
 
 @pytest.fixture
