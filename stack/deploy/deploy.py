@@ -216,6 +216,7 @@ def _grow_way_back(stack: Stack, spec: JobSpec) -> None:
 def _write(jobs: JobsFeed, codes: CodeFeed, spec: JobSpec, packed: Packed) -> Deployed:
     """Store the code, unless an entry names the same, and write the entry."""
     entries = jobs.look()[0]
+    jobs.note_stores(spec)
     known = _place_of(packed.sha256, entries.values())
     entry = _put(jobs, replace(spec, code=known or codes.store(packed.data)))
     if known is not None and not codes.still_holds(known):

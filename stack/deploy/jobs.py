@@ -13,6 +13,8 @@ from stack.model.ledger import Changes, Entries, Ledger
 
 # Before the name of a job that was removed without its state; no job can be named so.
 _LEFT = "left/"
+# Before the name and the version of a job: how its stores were coded, for whoever goes back to it.
+_VERSION = "version/"
 
 Decide = Callable[[JobEntry | None], JobEntry | None]
 """The newest entry of a job in, the one that shall stand there out; None is no entry."""
@@ -106,7 +108,25 @@ class JobsFeed:
 
     def forget(self, name: str) -> None:
         """The state of a job that was removed is gone."""
-        self._ledger.update(lambda texts: {_LEFT + name: None} if _LEFT + name in texts else {})
+        own = f"{_VERSION}{name}/"
+        self._ledger.update(
+            lambda texts: {key: None for key in texts if key == _LEFT + name or key.startswith(own)}
+        )
+
+    def note_stores(self, spec: JobSpec) -> None:
+        """Write down how the stores of a version are coded, before it runs."""
+        key = f"{_VERSION}{spec.name}/{spec.version}"
+        text = json.dumps({one.name: [one.key, one.value] for one in spec.stores}, separators=(",", ":"))
+        self._ledger.update(lambda texts: {} if texts.get(key) == text else {key: text})
+
+    def codecs(self, name: str, version: str) -> dict[str, tuple[str, str]] | None:
+        """How keys and values of each store of a version were coded; None if nobody has written it down."""
+        text = self._ledger.entries().get(f"{_VERSION}{name}/{version}")
+        try:
+            found = json.loads(text or "null")
+            return {store: (str(key), str(value)) for store, (key, value) in found.items()}
+        except (ValueError, TypeError, AttributeError):
+            return None
 
     def confirmed(self, name: str) -> JobSpec | None:
         """The last version that has committed under a name, if its state may still be there."""
@@ -140,7 +160,7 @@ def jobs_feed(stack: Stack) -> JobsFeed:
 
 
 def _current(texts: Entries) -> Entries:
-    return {name: text for name, text in texts.items() if not name.startswith(_LEFT)}
+    return {name: text for name, text in texts.items() if "/" not in name}
 
 
 def _to_text(entry: JobEntry) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from stack.connection import Stack
 from stack.deploy.jobs import JobsFeed
 from stack.deploy.rewind_intent import Intent, new_intent
+from stack.deploy.rewind_readable import Readable
 from stack.deploy.rewinding import Look
 from stack.engine.rewind import (
     Cut,
@@ -151,7 +152,9 @@ def make_plan(stack: Stack, jobs: JobsFeed, index: CheckpointIndex, name: str, w
         other_writers=_other_writers(jobs, name, tables),
         table_horizons=_horizons(stack, tables),
     )
-    _refuse(name, point, list(find_refusals(facts)))
+    # What cannot be read is looked for only where everything else fits: it may take a while.
+    refusals = list(find_refusals(facts)) or list(Readable(stack, jobs, spec, wanted).refusals(moves))
+    _refuse(name, point, refusals)
     return RewindPlan(
         name,
         spec.version,

@@ -54,6 +54,25 @@ def test_without_any_job_the_hint_is_to_deploy_one() -> None:
     assert "stack jobs deploy" in caught.value.hint
 
 
+def test_how_stores_of_a_version_were_coded_is_remembered_until_state_is_gone(
+    jobs: JobsFeed, ledger: MemoryLedger
+) -> None:
+    assert jobs.codecs("count", SPEC.version) is None
+    jobs.note_stores(SPEC)
+    jobs.note_stores(replace(SPEC, version="two", stores=()))
+    expected = {one.name: (str(one.key), str(one.value)) for one in SPEC.stores}
+    assert jobs.codecs("count", SPEC.version) == expected
+    assert jobs.codecs("count", "two") == {}
+    assert jobs.entries() == {"count": ENTRY}
+    ledger.update(lambda _: {f"version/count/{SPEC.version}": "3"})
+    assert jobs.codecs("count", SPEC.version) is None
+    jobs.remove("count")
+    assert jobs.codecs("count", "two") == {}
+    jobs.forget("count")
+    assert jobs.codecs("count", "two") is None
+    assert dict(ledger.entries()) == {}
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"spec": 3}', '"x"', "null"])
 def test_an_entry_that_cannot_be_read_does_not_hide_the_others(
     jobs: JobsFeed, ledger: MemoryLedger, text: str
