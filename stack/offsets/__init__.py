@@ -1,1 +1,1 @@
-"""The offset manager: the checkpoints of every job and task."""
+"""The offset manager: checkpoints of every job and task, and offsets of consumers outside the stack."""

@@ -112,6 +112,7 @@ class GroupOffsets:
                 "say in one way which commit is meant",
                 hint="A startpoint, a name, or key=value of what was said of it.",
             )
+        refuse_bad_words(None, wanted)
         index = self._look()
         if wanted:
             found = find_said(index, self.group, wanted)

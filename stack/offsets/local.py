@@ -61,14 +61,19 @@ class LocalIndex:
     def _opened(self) -> sqlite3.Connection:
         if self._file is None:
             return self._connected()
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        for old in self._file.parent.glob("*.sqlite*"):
-            if not old.name.startswith(self._file.name):
-                old.unlink(missing_ok=True)  # of a feed that is gone
         try:
-            return self._connected()
-        except sqlite3.DatabaseError:
-            self._forget_file()
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            for old in self._file.parent.glob("*.sqlite*"):
+                if not old.name.startswith(self._file.name):
+                    old.unlink(missing_ok=True)  # of a feed that is gone
+            try:
+                return self._connected()
+            except sqlite3.DatabaseError:
+                self._forget_file()
+                return self._connected()
+        except (OSError, sqlite3.OperationalError):
+            # Who may not write here has a copy in memory, and reads the whole feed at each start.
+            self._file = None
             return self._connected()
 
     def _connected(self) -> sqlite3.Connection:

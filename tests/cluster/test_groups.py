@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from ops.service.app import create_app
 from ops.service.offsets_routes import OffsetsDesk, offsets_router
 from stack import AtOffsets, Latest, Oldest, Outdated, Stack
 from stack.deploy.lag import commit_lags
+from stack.kafka.writer import LogWriter
 from stack.model.job import group_name
 from stack.model.place import Place
 from stack.model.plan import TaskState
@@ -133,6 +135,38 @@ def test_processes_that_commit_at_once_lose_nothing(filled: Stack, group: str) -
     entries = [one for one in read_audit(filled) if one.job == group]
     assert [one.after["commit"] for one in entries] == list(range(1, 46))
     assert [one.before.get("commit", 0) for one in entries] == list(range(45))
+
+
+def _hang_before_the_end(settings: Settings, group: str, told: Any) -> None:
+    """A process that has written everything of its commit but the end."""
+
+    def hang(self: LogWriter) -> None:
+        self.flush()
+        told.put("written")
+        time.sleep(600)
+
+    setattr(LogWriter, "commit", hang)  # noqa: B010 - a method of another kind
+    with Stack.connect(settings) as stack:
+        stack.offsets(group).commit({"views": {0: 9}}, name="half")
+
+
+def test_a_commit_that_was_killed_leaves_nothing_and_holds_nobody_up(filled: Stack, group: str) -> None:
+    filled.offsets(group).commit({"views": {0: 1}})
+    context = multiprocessing.get_context("forkserver")
+    told = context.SimpleQueue()
+    process = context.Process(target=_hang_before_the_end, args=(filled.settings, group, told))
+    process.start()
+    assert told.get() == "written"
+    process.kill()
+    process.join(10)
+    began = time.monotonic()
+    assert filled.offsets(group).commit({"views": {1: 2}}).number == 2
+    assert time.monotonic() - began < 8
+    assert [one.offsets for one in filled.offsets(group).history()] == [
+        {"views": {0: 1, 1: 2}},
+        {"views": {0: 1}},
+    ]
+    assert [one.after["commit"] for one in read_audit(filled) if one.job == group] == [1, 2]
 
 
 def test_of_two_who_begin_at_the_same_place_one_is_told(filled: Stack, group: str) -> None:

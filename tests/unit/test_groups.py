@@ -238,6 +238,7 @@ def test_a_commit_is_found_by_everything_that_is_known_of_it(kit: MemoryStack, e
         ("2001-01-01", {}, "at 2001-01-01T00:00:00.000Z or before", "--to oldest"),
         ("p0=0", {}, "at p0=0 or before", "--to oldest"),
         (None, {"version": "zz"}, "of which was said version=zz", "version=3f2a"),
+        (None, {"version": 3}, "version=3 cannot be kept", "texts"),
         (None, {"colour": "red"}, "of which was said colour=red", "No commit says"),
         ("latest", {"version": "3f2a"}, "in one way", "startpoint"),
     ],
@@ -413,6 +414,16 @@ def test_the_index_is_built_again_where_it_is_broken(kit: MemoryStack, tmp_path:
             assert (found.number, index.groups()) == (1, ["export"])
         (file,) = (tmp_path / "offsets" / "groups").glob("*.sqlite")
         file.write_bytes(b"this is no database" * 100)
+
+
+def test_where_nothing_can_be_written_the_index_is_in_memory(kit: MemoryStack, tmp_path: Path) -> None:
+    stack = kit.connection
+    stack.offsets("export").commit({"clicks": {0: 3}})
+    (tmp_path / "data").write_text("a file in the way")
+    stack.settings = replace(stack.settings, data=tmp_path / "data")
+    with GroupIndex(stack) as index:
+        index.refresh()
+        assert index.groups() == ["export"]
 
 
 def test_of_many_the_newest_of_which_all_was_said_is_found(kit: MemoryStack, export: GroupOffsets) -> None:
