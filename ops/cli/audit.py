@@ -60,7 +60,9 @@ def audit(session: Session, job: str | None, what: str | None, limit: int, as_js
 
 
 def _short(tree: dict[str, object]) -> str:
-    told = {key: value for key, value in tree.items() if not isinstance(value, dict)}
+    said = tree.get("annotations")
+    told = {**tree, **(said if isinstance(said, dict) else {})}
+    told = {key: value for key, value in told.items() if value is not None and not isinstance(value, dict)}
     text = " ".join(
         f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in told.items()
     )

@@ -165,14 +165,21 @@ def fetch(
 
 
 def _say_groups(stack: Stack, as_json: bool) -> None:
+    from stack.errors import NotFound
     from stack.model.startpoint import format_time
     from stack.offsets.group_index import GroupIndex
 
-    with GroupIndex(stack) as index:
-        index.refresh()
-        found = index.newest_of_all()
+    try:
+        with GroupIndex(stack) as index:
+            index.refresh()
+            found = index.newest_of_all()
+    except NotFound:
+        found = []
     if as_json:
         say_json([one.as_json() for one in found])
+        return
+    if not found:
+        note("no group has committed anything on this stack yet")
         return
     rows = [[one.group, one.number, format_time(one.time_ms), one.by, _places(one)] for one in found]
     table(["group", "commit", "when", "by", "stands at"], rows, right=["commit"])

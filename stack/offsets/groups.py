@@ -236,7 +236,7 @@ class GroupOffsets:
             commit.time_ms,
             commit.reason,
             {} if before is None else _told(before),
-            {**_told(commit), **({} if commit.name is None else {"name": commit.name}), **commit.annotations},
+            {**_told(commit), "name": commit.name, "annotations": dict(commit.annotations)},
         )
         audit_key, audit_value = to_record(entry)
         key, partition = self.group.encode(), group_partition(self.group)

@@ -219,6 +219,7 @@ def test_a_feed_that_was_made_anew_is_noticed(filled: Stack, group: str) -> None
 
 
 def test_the_commands(group: str, run: Run) -> None:
+    assert run("offsets", "fetch", "--json").json == []
     first = run("offsets", "commit", group, "views:p0=3,p1=4", "version=3f2a", "--name", "then", "--json")
     assert (first.json["commit"], first.json["mirrored"]) == (1, True)
     told = run("offsets", "commit", group, "views:latest", "url=http://x", "--expect", "1", "--reason", "why")
@@ -318,10 +319,10 @@ def running(rewinds: Rewinds) -> bool:
 
 
 @pytest.fixture
-def url(filled: Stack) -> Iterator[str]:
+def url(stack: Stack) -> Iterator[str]:
     """The address of the service on this test's stack."""
-    desk = OffsetsDesk(filled)
-    app = create_app(filled.registry, offsets_router(desk))
+    desk = OffsetsDesk(stack)
+    app = create_app(stack.registry, offsets_router(desk))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = uvicorn.Server(uvicorn.Config(app, log_config=None))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -369,3 +370,45 @@ def test_over_http_many_clients_at_once(url: str, group: str, filled: Stack) -> 
     assert found["commit"] == 11
     _, told = ask(f"{url}/audit?job={group}-0&limit=2")
     assert [one["after"]["commit"] for one in told] == [10, 11]
+
+
+def test_points_of_a_job_over_http(rewinds: Rewinds, url: str) -> None:
+    rewinds.click(50)
+    rewinds.run()
+    rewinds.await_read()
+    job = f"{url}/offsets/jobs/count"
+    body = {"name": "here", "annotations": {"ticket": "OPS-17"}, "by": "ada", "reason": "before a release"}
+    status, named = ask(f"{job}/points", body)
+    assert (status, named["name"], set(named["commits"])) == (200, "here", {"main-0", "main-1"})
+    _, points = ask(job)
+    assert "@here" in {one["point"] for one in points}
+    for question in (
+        "name=here",
+        "to=@here",
+        "ticket=OPS-17",
+        "at=-0s",
+        f"version={rewinds.fleet.spec.version}",
+    ):
+        status, found = ask(f"{job}/point?{question}")
+        assert (status, set(found["checkpoints"])) == (200, {"main-0", "main-1"}), question
+    _, found = ask(f"{job}/point?name=here")
+    offsets = [one["inputs"][0]["offsets"][0]["offset"] for one in found["checkpoints"].values()]
+    assert sum(offsets) == 50
+    for path, given, wanted in (
+        (f"{job}/point?name=hree", None, 404),
+        (f"{job}/point", None, 422),
+        (f"{job}/points", {"name": "a b"}, 422),
+        (f"{job}/points", {}, 422),
+        (f"{job}/points", {"nam": "x"}, 422),
+        (f"{url}/offsets/jobs/cuont/points", {"name": "x"}, 404),
+    ):
+        status, told = ask(path, given)
+        assert (status, bool(told["message"])) == (wanted, True), path
+    _, entries = ask(f"{url}/audit?what=annotate")
+    (entry,) = entries
+    assert (entry["job"], entry["by"], entry["reason"]) == (
+        "count",
+        "ada over HTTP from 127.0.0.1",
+        "before a release",
+    )
+    rewinds.stop()
