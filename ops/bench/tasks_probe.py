@@ -24,7 +24,7 @@ HELD_UP_LIMIT_MS = 15.0
 """A window is disturbed if a core stood still for this long."""
 
 STOLEN_LIMIT = 0.01
-"""Or if the host took this share of the machine while there was work. Fixed before it was first measured by."""
+"""Or if the host took this share of the machine while there was work. Fixed before it first decided."""
 
 _NAP_S = 0.001
 _SHORT_MS = 5.0

@@ -96,7 +96,7 @@ def find(
       stack offsets find count-views ticket=OPS-17
     """
     from stack.deploy.jobs import jobs_feed
-    from stack.model.plan import tasks_of
+    from stack.model.plan import job_tasks
     from stack.model.startpoint import parse_job_startpoint
     from stack.offsets.index import CheckpointIndex
     from stack.offsets.points import find_point
@@ -112,7 +112,7 @@ def find(
             divided = [one.feed for one in spec.inputs if not one.broadcast]
             feed = divided[0] if len(divided) == 1 else None
             parsed = parse_job_startpoint(word, now_ms)
-            point = find_point(index, job, tasks_of(spec.partitions), parsed, feed)
+            point = find_point(index, job, job_tasks(spec), parsed, feed)
     _say_point(job, point, as_json)
 
 

@@ -30,7 +30,7 @@ from stack.machine import time_ms
 from stack.model.checkpoint import Checkpoint
 from stack.model.feed import Table
 from stack.model.job import JobEntry, JobSpec, changelog_name
-from stack.model.plan import TaskId, tasks_of
+from stack.model.plan import TaskId, job_tasks
 from stack.model.startpoint import JobStartpoint, Latest
 from stack.offsets.index import CheckpointIndex, Row
 from stack.offsets.points import Point, find_point
@@ -128,7 +128,7 @@ def make_plan(stack: Stack, jobs: JobsFeed, index: CheckpointIndex, name: str, w
     spec = entry.spec
     if isinstance(wanted.startpoint, Latest):
         raise BadInput("latest is no point to go back to", hint=f"`stack offsets list {name}` shows some.")
-    tasks = tasks_of(spec.partitions)
+    tasks = job_tasks(spec)
     point = find_point(index, name, tasks, wanted.startpoint, _divided_input(entry))
     now = {task: None if row is None else index.checkpoint(row) for task, row in _last(index, name, tasks)}
     moves = [Move(task, now[task], point.checkpoints[task]) for task in tasks]

@@ -48,7 +48,7 @@ from stack.model.checkpoint import (
     checkpoint_key,
 )
 from stack.model.job import JobEntry, JobSpec, changelog_name, rewind_id
-from stack.model.plan import TaskId, tasks_of
+from stack.model.plan import TaskId, job_tasks
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic, last_checkpoints
 from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, registered_id
 from stack.offsets.schemas import CHECKPOINT_SCHEMA
@@ -101,7 +101,7 @@ class Rewinding:
     def pending(self, spec: JobSpec) -> Intent | None:
         """The rewind of a job that was begun and not brought to its end."""
         newest = self._newest(spec)
-        return intent_of({task: newest.get(task) for task in tasks_of(spec.partitions)}, self._decode)
+        return intent_of({task: newest.get(task) for task in job_tasks(spec)}, self._decode)
 
     def carry_out(self, name: str, intent: Intent, look: Look | None = None) -> Landed:
         """All steps; what an earlier try has done is not done again. `look` belongs to a new intent."""
@@ -174,7 +174,7 @@ class Rewinding:
             yield writer
 
     def _newest(self, spec: JobSpec) -> dict[TaskId, Checkpoint]:
-        return last_checkpoints(self._stack, self._decode, spec.name, tasks_of(spec.partitions))
+        return last_checkpoints(self._stack, self._decode, spec.name, job_tasks(spec))
 
     # 1. mark, 7. go on
 
@@ -204,7 +204,7 @@ class Rewinding:
     # 2. fence, 3. look, 4. intent
 
     def _fence(self, spec: JobSpec) -> None:
-        fence_slots(self._stack, spec.name, spec.partitions)
+        fence_slots(self._stack, spec.name, len(job_tasks(spec)))
 
     def _looked(self, spec: JobSpec, intent: Intent, look: Look) -> Intent:
         try:

@@ -10,7 +10,7 @@ from stack.kafka.writer import LogWriter
 from stack.machine import time_ms
 from stack.model.annotation import Annotated, annotation_key
 from stack.model.job import JobSpec
-from stack.model.plan import tasks_of
+from stack.model.plan import job_tasks
 from stack.model.startpoint import refuse_bad_annotation
 from stack.offsets.checkpoints import (
     checkpoint_partition,
@@ -33,7 +33,7 @@ def name_point(
     """
     refuse_bad_annotation(name)
     _refuse_values(values)
-    found = last_checkpoints(stack, CheckpointDecoder(stack.registry), spec.name, tasks_of(spec.partitions))
+    found = last_checkpoints(stack, CheckpointDecoder(stack.registry), spec.name, job_tasks(spec))
     if not found:
         raise NotFound(
             f"job {spec.name!r} has not committed anything yet: there is no point to name",

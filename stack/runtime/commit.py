@@ -315,9 +315,10 @@ class Committer:
         count them as records that wait. Only for the thread that reads.
         """
         places = [
-            (part.topic.name, task.id.partition)
-            for part in self._parts.sources.values()
+            place
+            for part in self._parts.sources[task.id.stage].values()
             if not part.spec.broadcast
+            for place in part.places_of(task.id)
         ]
         return {place: self._reader.passed(place, task.positions[place]) for place in places}
 
