@@ -96,7 +96,6 @@ def find(
       stack offsets find count-views ticket=OPS-17
     """
     from stack.deploy.jobs import jobs_feed
-    from stack.model.plan import job_tasks
     from stack.model.startpoint import parse_job_startpoint
     from stack.offsets.index import CheckpointIndex
     from stack.offsets.points import find_point
@@ -109,10 +108,7 @@ def find(
             if word is None:
                 word = f"@{_said(index, job, _pairs(values))}"
             now_ms = time.time_ns() // 1_000_000
-            divided = [one.feed for one in spec.inputs if not one.broadcast]
-            feed = divided[0] if len(divided) == 1 else None
-            parsed = parse_job_startpoint(word, now_ms)
-            point = find_point(index, job, job_tasks(spec), parsed, feed)
+            point = find_point(index, spec, parse_job_startpoint(word, now_ms))
     _say_point(job, point, as_json)
 
 
@@ -217,14 +213,17 @@ def annotate(
     Example:
       stack offsets annotate count-views before-migration ticket=OPS-17
     """
+    from stack.deploy.aligning import stand_of
     from stack.deploy.audit import entry_of, person, write_audit
     from stack.deploy.operate import watch_jobs
-    from stack.offsets.naming import name_point
+    from stack.offsets.naming import name_point, refuse_bad_point
 
+    said_of_it = _pairs(values)
+    refuse_bad_point(name, said_of_it)
     with session.open() as stack, watch_jobs(stack) as watch:
-        entry = watch.jobs.get(job)
-        is_still = not watch.look(job).reports
-        point = name_point(stack, entry.spec, name, _pairs(values), person(), is_still=is_still)
+        spec = watch.jobs.get(job).spec
+        stand = stand_of(stack, watch.nodes.job(job), spec)
+        point = name_point(stack, spec, stand, name, said_of_it, by=person())
         said: dict[str, Any] = {"name": name, **point.values}
         write_audit(stack, entry_of("annotate", job, reason, after=said))
     commits = {str(task): one.number for task, one in sorted(point.checkpoints.items())}
@@ -233,4 +232,7 @@ def annotate(
         return
     say(f"@{name} is where {job} stands now: {', '.join(f'{t}#{n}' for t, n in commits.items())}")
     if not point.aligned:
-        note("its containers were at work: tables that several of them write may be unclear there")
+        note(
+            "its tasks did not come to stand still in time, so this is not one moment of all of them: say it "
+            "again when the job has caught up, or pause it first"
+        )

@@ -48,11 +48,15 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One task: where it stands, and where it goes; None is before its first commit."""
+    """One task: where it stands, and where it goes; None is before its first commit.
+
+    `inner` are inputs that other stages of the job write: they are not read again, but written anew.
+    """
 
     task: TaskId
     now: Checkpoint | None
     then: Checkpoint | None
+    inner: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -62,6 +66,7 @@ class Move:
         return sum(
             max(0, offset - self._then_offset(feed, number))
             for feed, point in self.now.inputs.items()
+            if feed not in self.inner
             for number, offset in point.offsets.items()
         )
 
@@ -113,6 +118,8 @@ class Facts:
     other_writers: Mapping[str, str] = field(default_factory=dict)
     # For how long all records of a table output stay.
     table_horizons: Mapping[str, int] = field(default_factory=dict)
+    # It goes back with a job whose outputs it reads, also if it has read none of what is undone.
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,8 @@ def find_refusals(facts: Facts) -> Iterator[Refusal]:
 
 
 def _nothing_to_do(facts: Facts) -> Iterator[Refusal]:
+    if facts.follows:
+        return
     if all(one.now is None for one in facts.moves):
         message = f"job {facts.job!r} has not committed anything yet"
         yield Refusal(message, "There is nothing to go back from.")

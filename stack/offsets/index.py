@@ -22,7 +22,7 @@ from stack.model.plan import TaskId
 from stack.offsets.checkpoints import PARTITIONS, checkpoint_partition, checkpoints_topic
 from stack.offsets.codec import AnnotatedDecoder, CheckpointDecoder, CheckpointHeads
 
-_FORMAT = 1
+_FORMAT = 2
 _READ_S = 0.25
 _LIMIT_S = 120.0
 _LAG = "min.compaction.lag.ms"
@@ -35,7 +35,10 @@ create table points (
 ) without rowid;
 create index by_time on points (job, task, time_ms);
 create index by_version on points (job, version, time_ms);
-create table names (job text not null, name text not null, at integer not null, primary key (job, name));
+create table names (
+  job text not null, name text not null, at integer not null, time_ms integer not null,
+  aligned integer not null, primary key (job, name)
+);
 """
 
 
@@ -52,6 +55,9 @@ class Row:
     slot: int
     attempt: int
     at: int
+
+
+_Name = tuple[str, str, int, Annotated | None]
 
 
 class CheckpointIndex:
@@ -156,13 +162,14 @@ class CheckpointIndex:
 
     def _add(self, records: Iterator[tuple[bytes | None, bytes | None, int]]) -> None:
         points: list[tuple[object, ...]] = []
-        names: list[tuple[str, str, int, bool]] = []
+        names: list[_Name] = []
         for key, value, at in records:
             if key is None:
                 continue
             if not is_checkpoint_key(key):
                 job, name = annotation_name(key)
-                names.append((job, name, at, value is None))
+                point = None if value is None else self._decode_annotated(value)
+                names.append((job, name, at, point))
             elif value is None:
                 self._insert(points, names)
                 points.clear()
@@ -172,12 +179,13 @@ class CheckpointIndex:
                 points.append((*self._heads(value), at))
         self._insert(points, names)
 
-    def _insert(self, points: list[tuple[object, ...]], names: list[tuple[str, str, int, bool]]) -> None:
+    def _insert(self, points: list[tuple[object, ...]], names: list[_Name]) -> None:
         self._store.executemany("insert or replace into points values (?, ?, ?, ?, ?, ?, ?, ?, ?)", points)
-        for job, name, at, is_gone in names:
+        for job, name, at, point in names:
             self._store.execute("delete from names where job = ? and name = ? and at <= ?", (job, name, at))
-            if not is_gone:
-                self._store.execute("insert or ignore into names values (?, ?, ?)", (job, name, at))
+            if point is not None:
+                row = (job, name, at, point.time_ms, int(point.aligned))
+                self._store.execute("insert or ignore into names values (?, ?, ?, ?, ?)", row)
 
     def _forget(self, key: bytes, at: int) -> None:
         """A task that was removed: what stands before belongs to another life of it, names included.
@@ -255,9 +263,10 @@ class CheckpointIndex:
     def newest(self, job: str, limit: int, before_ms: int | None = None) -> list[Row]:
         """The newest commits of all tasks of a job, the newest first."""
         bound = (1 << 62) if before_ms is None else before_ms
-        return self._rows(
-            "job = ? and time_ms <= ? order by time_ms desc, task, number desc limit ?", job, bound, limit
-        )
+        where = "job = ? and task = ? and time_ms <= ? order by time_ms desc, number desc limit ?"
+        # Task by task, along an index: to sort all commits of a job takes a tenth of a second.
+        found = [row for task in self.tasks(job) for row in self._rows(where, job, str(task), bound, limit)]
+        return sorted(found, key=lambda row: (-row.time_ms, str(row.task), -row.number))[:limit]
 
     def count(self, job: str) -> int:
         """How many commits of a job are known."""
@@ -265,12 +274,25 @@ class CheckpointIndex:
 
     def tasks(self, job: str) -> list[TaskId]:
         """The tasks that have committed."""
-        found = self._store.execute("select distinct task from points where job = ?", (job,))
-        return sorted(TaskId.parse(task) for (task,) in found)
+        following = "select task from points where job = ? and task > ? order by task limit 1"
+        found: list[TaskId] = []
+        last = ""
+        while (row := self._store.execute(following, (job, last)).fetchone()) is not None:
+            last = row[0]
+            found.append(TaskId.parse(last))
+        return sorted(found)
 
     def names(self, job: str) -> dict[str, int]:
         """The names that were given to points of a job, with their offsets in the feed."""
         return dict(self._store.execute("select name, at from names where job = ? order by at", (job,)))
+
+    def aligned(self, job: str, until_ms: int = 1 << 62, limit: int = 1) -> list[str]:
+        """The newest points up to a moment at which all tasks stood still, the newest first."""
+        found = self._store.execute(
+            "select name from names where job = ? and aligned and time_ms <= ? order by time_ms desc limit ?",
+            (job, until_ms, limit),
+        )
+        return [name for (name,) in found]
 
     # Whole records, from the feed
 

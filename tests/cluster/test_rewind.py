@@ -32,7 +32,7 @@ from stack.model.plan import Reason, TaskId, tasks_of
 from stack.model.startpoint import AtAnnotation, AtCheckpoint, AtVersion, JobStartpoint
 from stack.offsets.checkpoints import checkpoints_topic
 from stack.offsets.index import CheckpointIndex
-from stack.offsets.naming import name_point
+from stack.offsets.naming import name_point, where_it_stands
 from tests.cluster.job_world import DERIVED, SETTINGS, JobWorld
 from tests.clusters import RUN_VARIABLE, wait_for
 from tests.fleets import HandFleet
@@ -133,11 +133,12 @@ class Rewinds:
 
     def rewind(self, to: JobStartpoint) -> Landed:
         jobs = jobs_feed(self.stack)
-        rewinding = Rewinding(self.stack, jobs, lambda: len(self.fleet.nodes.reports()))
+        rewinding = Rewinding(self.stack, jobs, lambda _: len(self.fleet.nodes.reports()))
         with CheckpointIndex(self.stack) as index:
             index.refresh()
             plan = make_plan(self.stack, jobs, index, "count", Wanted(to))
-            return rewinding.carry_out("count", plan.intent("a test"), look_again(self.stack, index, plan))
+            look = look_again(self.stack, jobs, index, plan)
+            return rewinding.carry_out("count", plan.intent("a test"), look)
 
     def commits(self) -> list[Checkpoint]:
         """Every commit of a container, in order."""
@@ -176,7 +177,9 @@ def test_a_job_goes_back_whole_and_comes_out_as_one_that_never_did(rewinds: Rewi
     rewinds.click(300)
     rewinds.run()
     rewinds.await_read()
-    name_point(rewinds.stack, rewinds.fleet.spec, "before", {"k": "v"}, "me", is_still=False)
+    spec = rewinds.fleet.spec
+    stand = where_it_stands(rewinds.stack, spec, is_still=False)
+    name_point(rewinds.stack, spec, stand, "before", {"k": "v"}, by="me")
     before = rewinds.table()
     rewinds.click(200, users=20)
     rewinds.await_read()
@@ -206,7 +209,8 @@ def test_with_new_code_everything_after_the_point_is_computed_anew(rewinds: Rewi
     rewinds.await_read()
     rewinds.stop()
     point = dict.fromkeys(tasks_of(2)) | rewinds.world.checkpoints()
-    name_point(rewinds.stack, rewinds.fleet.spec, "bug", {}, "me", is_still=True)
+    spec = rewinds.fleet.spec
+    name_point(rewinds.stack, spec, where_it_stands(rewinds.stack, spec, is_still=True), "bug", {}, by="me")
     rewinds.click(150, users=30)
     rewinds.world.write_job(TWO, SETTINGS)
     rewinds.fleet.redeploy(rewinds.world.folder)
@@ -240,7 +244,7 @@ def test_nobody_opens_a_task_while_its_job_goes_back(rewinds: Rewinds) -> None:
     rewinds.await_read()
     rewinds.stop()
     jobs = jobs_feed(rewinds.stack)
-    rewinding = Rewinding(rewinds.stack, jobs, lambda: 0)
+    rewinding = Rewinding(rewinds.stack, jobs, lambda _: 0)
     intent = rewinds.plan(AtCheckpoint("main-0", 1)).intent("cut off")
 
     def fail(*_: object) -> None:
@@ -256,7 +260,7 @@ def test_nobody_opens_a_task_while_its_job_goes_back(rewinds: Rewinds) -> None:
     assert (ending.reason, ending.message) == (Reason.LOST, "a rewind of job 'count' is not done yet")
     assert rewinds.world.checkpoints() == before
     # Somebody else finds it and brings it to its end.
-    again = Rewinding(rewinds.stack, jobs, lambda: 0)
+    again = Rewinding(rewinds.stack, jobs, lambda _: 0)
     found = again.pending(jobs.get("count").spec)
     assert found is not None
     assert (found.id, found.words, found.targets) == (intent.id, intent.words, dict(intent.targets))

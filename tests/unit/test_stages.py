@@ -83,7 +83,7 @@ def test_a_spec_with_stages_survives_its_feed_and_one_from_before_has_one_stage(
     del tree["later_stages"]
     old = spec_from_json(tree)
     assert old.stages == {"main": 2}
-    assert {one.stage for one in (*old.inputs, *old.stores)} == {"main"}
+    assert {one.stage for one in old.inputs} | {one.stage for one in old.stores} == {"main"}
 
 
 @pytest.mark.parametrize(
