@@ -177,7 +177,7 @@ class _Planning:
         self._index = index
         self._wanted = wanted
         self._specs = {name: entry.spec for name, entry in jobs.look()[0].items()}
-        self._refusals: list[tuple[str, Point, Refusal]] = []
+        self._refusals: list[tuple[str, Refusal]] = []
 
     def refuse_changed(self, plan: RewindPlan) -> None:
         """NotFound or BadInput if a job is no longer the one that was planned with."""
@@ -204,7 +204,7 @@ class _Planning:
             then = matching_point(self._index, own, gaps, spec.name)
             cascade.append(self._one(own, then, followers, gaps))
             cuts |= {cut.feed: cut.offsets for cut in cascade[-1].all_cuts}
-        _refuse(self._refusals)
+        _refuse(spec.name, point, self._refusals)
         return replace(plan, cascade=cascade, downstream=() if followers else names)
 
     def _one(
@@ -238,7 +238,7 @@ class _Planning:
             table_horizons=_horizons(stack, tables),
             follows=bool(gaps),
         )
-        self._refusals += [(name, point, one) for one in find_refusals(facts)]
+        self._refusals += [(name, one) for one in find_refusals(facts)]
         return RewindPlan(
             name,
             spec.version,
@@ -275,17 +275,16 @@ class _Planning:
         }
 
 
-def _refuse(refusals: Sequence[tuple[str, Point, Refusal]]) -> None:
+def _refuse(job: str, point: Point, refusals: Sequence[tuple[str, Refusal]]) -> None:
     if not refusals:
         return
-    (job, point, _), *_ = refusals
     said = "; ".join(
-        one.message if name == job else f"job {name!r}, which reads it: {one.message}"
-        for name, _, one in refusals
+        one.message if name == job else f"job {name!r}, which goes with it: {one.message}"
+        for name, one in refusals
     )
     raise BadInput(
         f"job {job!r} cannot go back to {point.words}: {said}",
-        hint=" ".join(dict.fromkeys(one.hint for _, _, one in refusals)),
+        hint=" ".join(dict.fromkeys(one.hint for _, one in refusals)),
     )
 
 

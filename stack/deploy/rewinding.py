@@ -138,21 +138,36 @@ class Rewinding:
         return Landed(intent, state, outputs, self._clock() - began)
 
     def clear(self, entry: JobEntry) -> str | None:
-        """Take away what is left of a rewind that has nothing to do any more: its mark, and an intent that
+        """Take away what is left of a rewind that has nothing to do any more: its marks, and intents that
         not all tasks have. The point that the job is back at by it; None if nothing of it was done."""
         spec = entry.spec
         with self._told(spec.name), self._writer(spec.name) as writer:
             if self.pending(spec) is not None:
                 raise _busy(spec.name)
             newest = self._newest(spec)
-            if any(map(is_intent, newest.values())):
-                self._fence({spec.name: spec}, spec.name)
-                newest = self._newest(spec)
-                points = [_as_before(one) for one in newest.values() if is_intent(one)]
-                self._commit_points(writer, points)
-            self._clear_mark(spec.name, entry.rewind)
+            for job, other in self._marked_alike(entry).items():
+                self._clear_intents(writer, {job: other}, spec.name)
+                self._clear_mark(job, entry.rewind if job == spec.name else _id_of(entry.rewind))
         landed = (one for one in newest.values() if self._is_landing(one, entry))
         return next((one.annotations[REWOUND_TO] for one in landed), None)
+
+    def _marked_alike(self, entry: JobEntry) -> dict[str, JobSpec]:
+        """All jobs whose entries have the mark of the same rewind."""
+        entries = self._jobs.look()[0] if entry.rewind is not None else {}
+        same = {
+            name: one.spec
+            for name, one in entries.items()
+            if one.rewind is not None and _id_of(one.rewind) == _id_of(entry.rewind)
+        }
+        return {entry.spec.name: entry.spec, **same}
+
+    def _clear_intents(self, writer: TransactionWriter, one: Mapping[str, JobSpec], own: str) -> None:
+        ((job, spec),) = one.items()
+        if any(map(is_intent, self._newest(spec).values())) or job != own:
+            self._fence(one, own)
+            points = [_as_before(point) for point in self._newest(spec).values() if is_intent(point)]
+            if points:
+                self._commit_points(writer, points)
 
     @staticmethod
     def _is_landing(one: Checkpoint, entry: JobEntry) -> bool:
@@ -437,6 +452,11 @@ class Rewinding:
             ordered = tuple(ends[number] for number in sorted(ends))
             found[feed] = replace(point, ends=ordered, wrote=frozenset())
         return found
+
+
+def _id_of(mark: str | None) -> str | None:
+    """The id of the rewind that a mark is of."""
+    return None if mark is None else mark.rpartition(", ")[2]
 
 
 def _as_before(intent: Checkpoint) -> Checkpoint:

@@ -35,8 +35,9 @@ FEEDS: dict[str, dict[str, Any]] = {
 }
 
 
-def paging(step: int = 1) -> Job:
-    """Two stages: `main` re-keys and knows how many clicks a user has made, `count` counts by page."""
+def paging(step: int = 1, bad: str | None = None) -> Job:
+    """Two stages: `main` re-keys and knows how many clicks a user has made, `count` counts by page and may
+    fail at one."""
     job = Job("pages")
 
     @job.task(Feed("clicks"), store="users")
@@ -46,6 +47,8 @@ def paging(step: int = 1) -> Job:
 
     @job.task(Feed("by-page"), stage="count", store="counts")
     def count(click: dict[str, Any], ctx: Any) -> None:
+        if click["page"] == bad:
+            raise ValueError(f"page {bad}")
         number = ctx.state.get(click["page"], 0) + step
         ctx.state[click["page"]] = number
         ctx.emit("per-page", {"page": click["page"], "count": number})
