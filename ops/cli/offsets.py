@@ -148,8 +148,9 @@ def _pairs(values: tuple[str, ...]) -> dict[str, str]:
 def _said(index: CheckpointIndex, job: str, wanted: dict[str, str]) -> str:
     """The newest named point of which all of this was said."""
     from stack.errors import NotFound
+    from stack.model.annotation import ALIGNED_PREFIX
 
-    names = list(index.names(job))
+    names = [name for name in index.names(job) if not name.startswith(ALIGNED_PREFIX)]
     for name in reversed(names):
         point = index.annotated(job, name)
         if point is not None and wanted.items() <= dict(point.values).items():

@@ -14,18 +14,24 @@ from collections.abc import Callable, Iterator, Mapping
 
 from stack.connection import Stack
 from stack.errors import Unavailable
+from stack.feeds.plan import DAY_MS
 from stack.kafka.reader import LogReader
-from stack.machine import monotonic, sleep
+from stack.machine import monotonic, sleep, time_ms
+from stack.model.annotation import ALIGNED_PREFIX, aligned_name
 from stack.model.checkpoint import Checkpoint
 from stack.model.job import JobSpec
 from stack.model.place import Place
 from stack.model.plan import ContainerReport, TaskId, job_tasks
 from stack.model.stillness import StillRequest
-from stack.offsets.naming import Stand, where_it_stands
+from stack.offsets.index import CheckpointIndex
+from stack.offsets.naming import Stand, forget_point, name_point, where_it_stands
 from stack.zookeeper.fleet import JobNodes
 
 LIMIT_S = 15.0
+# Who has named a point that nobody asked for.
+BY_ITSELF = "the runner"
 _LOOK_S = 0.02
+_MOST_FORGOTTEN = 1_000
 
 
 def stand_of(
@@ -43,6 +49,31 @@ def stand_of(
         return _Aligning(stack, nodes, spec, clock() + limit_s, clock).stand()
     except _NotStill:
         return where_it_stands(stack, spec, is_still=False)
+
+
+def take_aligned_point(stack: Stack, nodes: JobNodes, spec: JobSpec) -> str | None:
+    """What a runner does every few minutes: name a point at which all tasks of a job stand still, and forget
+    those that are older than the job's horizon and a day. The name; None if they did not stand still.
+    """
+    stand = stand_of(stack, nodes, spec)
+    if not (stand.aligned and stand.checkpoints and stand.outputs):
+        return None
+    point = name_point(stack, spec, stand, aligned_name(time_ms()), {}, by=BY_ITSELF)
+    edge_ms = time_ms() - max(spec.settings.horizon_ms, DAY_MS)
+    with CheckpointIndex(stack) as index:
+        index.refresh()
+        for name in index.aligned(spec.name, edge_ms, limit=_MOST_FORGOTTEN):
+            if name.startswith(ALIGNED_PREFIX):
+                forget_point(stack, spec.name, name)
+    return point.name
+
+
+def needs_aligned_points(stack: Stack, spec: JobSpec) -> bool:
+    """Whether single commits of a job are not always points to go back to: it has several stages, or several
+    containers that write tables."""
+    return len(spec.stages) > 1 or (
+        spec.settings.containers > 1 and any(stack.feed(feed).is_table for feed in spec.outputs)
+    )
 
 
 class _NotStill(Exception):
@@ -73,8 +104,7 @@ class _Aligning:
             token = ""
             for count in range(1, len(stages) + 1):
                 request = StillRequest(self._id, count, self._ends_before(stages[count - 1]))
-                if not self._nodes.request_stillness(request):
-                    raise _NotStill
+                self._ask(request)
                 token = request.token
                 self._await(token, [task for task in job_tasks(self._spec) if task.stage in stages[:count]])
             before = self._who(token)
@@ -93,6 +123,16 @@ class _Aligning:
                 if self._nodes.asks_for_stillness():
                     self._nodes.end_stillness()
 
+    def _ask(self, request: StillRequest) -> None:
+        """Somebody else who takes a point just now is done soon."""
+        while not self._nodes.request_stillness(request):
+            self._pass_time()
+
+    def _pass_time(self) -> None:
+        if self._clock() > self._deadline:
+            raise _NotStill
+        sleep(_LOOK_S)
+
     def _ends_before(self, stage: str) -> dict[Place, int]:
         """Where the feeds end that earlier stages write for this one, now that those stand still."""
         inner = [one.feed for one in self._spec.inputs_of(stage) if one.feed in self._spec.outputs]
@@ -106,9 +146,7 @@ class _Aligning:
             standing = {task for one in reports if one.still == token for task in one.tasks}
             if standing.issuperset(tasks) and all(one.still == token for one in reports):
                 return
-            if self._clock() > self._deadline:
-                raise _NotStill
-            sleep(_LOOK_S)
+            self._pass_time()
 
     def _who(self, token: str) -> dict[tuple[int, int], frozenset[TaskId]]:
         """Who has which tasks, all of them still."""

@@ -82,8 +82,8 @@ def _serves(running: JobSpec, wanted: JobSpec) -> bool:
 
 
 def essence(spec: JobSpec) -> JobSpec:
-    """What must be equal for a running container to serve a spec: all but the number of containers."""
-    settings = replace(spec.settings, containers=1, deploy_limit_ms=0)
+    """What must be equal for a running container to serve a spec: all but what only its runner looks at."""
+    settings = replace(spec.settings, containers=1, deploy_limit_ms=0, align_ms=0)
     # Equal versions have equal code, wherever it stands in the code feed.
     code = replace(spec.code, first_offset=0, last_offset=0)
     return replace(spec, settings=settings, code=code, deployed_at_ms=0)

@@ -121,6 +121,8 @@ class JobSettings:
     inputs_on_error: Mapping[str, OnError] = field(default_factory=dict)
     # Whether its containers write to the metrics feed.
     metrics: bool = True
+    # How often a point is taken at which all its tasks stand still, where commits alone are none.
+    align_ms: int = 300_000
 
     def errors_of(self, feed: str) -> ErrorPolicy:
         """What is done about errors of an input's records."""
