@@ -271,10 +271,9 @@ def test_stages_are_drained_one_after_the_other() -> None:
     entry = JobEntry(two, desired=Desired.DRAINED, confirmed=True)
 
     def look(memory: Memory, drained: set[TaskId]) -> Memory:
-        states = {
-            task: TaskState.DRAINED if task in drained else TaskState.RUNNING for task in job_tasks(two)
-        }
-        reports = ()
+        running, done = TaskState.RUNNING, TaskState.DRAINED
+        states = {task: done if task in drained else running for task in job_tasks(two)}
+        reports: tuple[ContainerReport, ...] = ()
         if memory.plan is not None:
             reports = tuple(
                 ContainerReport(
