@@ -62,6 +62,9 @@ _STOP_S, _LOOK_S = 30.0, 0.1
 REWOUND_BY, REWOUND_TO, REWOUND_ASKED = "rewound-by", "rewound-to", "rewound-asked"
 
 Say = Callable[[str], None]
+Made = tuple[int, Mapping[str, OutputPoint]]
+"""When the checkpoints of a rewind are made, and where outputs end then. They share it: whoever goes back to
+one of them goes back to all."""
 Look = Callable[[JobSpec], Mapping[str, tuple[int, ...]]]
 """Where the table outputs are to be cut, asked once nobody writes to them any more; BadInput with what
 speaks against the rewind after all."""
@@ -133,7 +136,8 @@ class Rewinding:
             if any(map(is_intent, newest.values())):
                 self._fence(spec)
                 newest = self._newest(spec)
-                points = [_as_before(one) for one in newest.values() if is_intent(one)]
+                made = time_ms(), self._outputs_now(newest)
+                points = [_as_before(one, made) for one in newest.values() if is_intent(one)]
                 self._commit_points(writer, spec.name, points)
             self._clear_mark(spec.name, entry.rewind)
         landed = (one for one in newest.values() if self._is_landing(one, entry))
@@ -224,11 +228,11 @@ class Rewinding:
                 return newest
             if len(ids) == 1 and None not in ids:
                 raise _busy(spec.name)
-            ends = self._outputs_now(newest)
+            made = time_ms(), self._outputs_now(newest)
             self._commit_points(
                 writer,
                 spec.name,
-                [self._intent_point(spec, intent, task, newest.get(task), ends) for task in intent.targets],
+                [self._intent_point(spec, intent, task, newest.get(task), made) for task in intent.targets],
             )
             self._fence(spec)
         raise LostOwnership(
@@ -242,10 +246,10 @@ class Rewinding:
         intent: Intent,
         task: TaskId,
         newest: Checkpoint | None,
-        outputs: Mapping[str, OutputPoint],
+        made: Made,
     ) -> Checkpoint:
         said = {REWIND: intent.to_text(task, self._encode)}
-        now_ms = time_ms()
+        now_ms, outputs = made
         if newest is None:
             return Checkpoint(
                 spec.name, task, spec.version, 1, now_ms, {}, annotations=said, slot=REWIND_SLOT
@@ -329,17 +333,15 @@ class Rewinding:
             raise NotFound(f"job {spec.name!r} was removed by someone while it went back")
         self._append(writer, rest)
         writer.deliver_or_abort()
-        outputs = self._outputs_now(before)
-        points = [self._landing(spec, intent, before[task], outputs) for task in intent.targets]
+        made = time_ms(), self._outputs_now(before)
+        points = [self._landing(spec, intent, before[task], made) for task in intent.targets]
         self._write_points(writer, spec.name, points)
         key, value = to_record(audit_of(spec.name, intent, before))
         writer.write_pairs(audit_name(self._stack.settings.name), [key], [value])
         writer.deliver_or_abort()
         writer.commit_delivered()
 
-    def _landing(
-        self, spec: JobSpec, intent: Intent, before: Checkpoint, outputs: Mapping[str, OutputPoint]
-    ) -> Checkpoint:
+    def _landing(self, spec: JobSpec, intent: Intent, before: Checkpoint, made: Made) -> Checkpoint:
         """Where a task goes on: the inputs of the target, and logs as they end now."""
         target = intent.targets[before.task]
         # What is redriven does not come a second time: dead letters are no part of the past of a feed.
@@ -349,10 +351,10 @@ class Rewinding:
             before,
             version=spec.version,
             number=before.number + 1,
-            time_ms=time_ms(),
+            time_ms=made[0],
             inputs={**({} if target is None else target.inputs), **kept},
             stores=self._stores_now(spec, before.task),
-            outputs=outputs,
+            outputs=made[1],
             event_time_ms=None if target is None else target.event_time_ms,
             annotations={REWOUND_TO: intent.words, REWOUND_BY: intent.id, REWOUND_ASKED: intent.asked},
         )
@@ -378,9 +380,9 @@ class Rewinding:
         return found
 
 
-def _as_before(intent: Checkpoint) -> Checkpoint:
-    """The commit that an intent stands on, once more."""
-    return replace(intent, number=intent.number + 1, time_ms=time_ms(), annotations={})
+def _as_before(intent: Checkpoint, made: Made) -> Checkpoint:
+    """The commit that an intent stands on, once more: others may have committed since."""
+    return replace(intent, number=intent.number + 1, time_ms=made[0], outputs=made[1], annotations={})
 
 
 def _busy(job: str) -> BadInput:
