@@ -325,10 +325,15 @@ def _next_ends(
     one: Checkpoint, following: Sequence[Checkpoint], feed: str, ends: Sequence[int]
 ) -> Sequence[int]:
     """Where an output ended when a commit of a container, and those before it, were done."""
-    places = [place for place, other in enumerate(following) if _is_same_commit(one, other)]
-    start = places[0] + 1 if places else 0
-    for after in following[start:]:
-        if _is_same_commit(one, after) or (not places and after.time_ms <= one.time_ms):
+    # By itself: commits of one millisecond that have written nothing look alike.
+    own = (
+        place
+        for place, other in enumerate(following)
+        if _is_same_commit(one, other) and other.task == one.task
+    )
+    place = next(own, None)
+    for after in following[0 if place is None else place + 1 :]:
+        if _is_same_commit(one, after) or (place is None and after.time_ms <= one.time_ms):
             continue
         # The container's own next commit tells, and so does a rewind, before which everything had ended.
         if after.slot in (one.slot, REWIND_SLOT):
@@ -371,13 +376,15 @@ def is_settled(
     """
     short = [(cut, number) for cut in cuts for number, offset in enumerate(cut.offsets) if offset]
     waiting, since_ms = set(targets), 0
+    unseen = {(task, one.number) for task, one in targets.items() if one is not None}
     for one in later:
+        unseen.discard((one.task, one.number))
         if short:
             short = [(cut, number) for cut, number in short if not _reaches(one, cut, number)]
             since_ms = one.time_ms
         if not short:
             waiting.discard(one.task)
-            if not waiting or one.time_ms > since_ms + _LONGEST_COMMIT_MS:
+            if not unseen and (not waiting or one.time_ms > since_ms + _LONGEST_COMMIT_MS):
                 return True
     return False
 
