@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from stack.connection import Stack
-from stack.engine.rewind import Cut, is_settled, output_cut
+from stack.engine.rewind import Cut, is_settled, may_be_first, output_cut
 from stack.model.checkpoint import Checkpoint
 from stack.model.plan import TaskId
 from stack.offsets.index import CheckpointIndex
 from stack.offsets.points import Point
 
-# As far behind the point commits are looked at for what they wrote at the same time; a job whose containers
-# write among each other for longer than this has no clear cut there.
-_MOST_LATER = 5_000
+# Behind the point so many commits are looked at first for what they wrote at the same time.
+_FIRST_LATER = 200
+Targets = Mapping[TaskId, Checkpoint | None]
 
 
 def find_cuts(
@@ -40,37 +40,49 @@ def _aligned(stack: Stack, feed: str, point: Point) -> Cut | None:
 def _by_commits(
     stack: Stack, index: CheckpointIndex, job: str, feeds: Sequence[str], point: Point
 ) -> list[Cut]:
+    """Commits behind the point are looked at until none can matter any more."""
     if not feeds:
         return []
-    targets: Mapping[TaskId, Checkpoint | None] = point.checkpoints
-    places = [_place(index, job, task, one) for task, one in targets.items()]
-    start = min((place for place in places if place is not None), default=None)
-    later: list[Checkpoint] = []
-    cuts: list[Cut] = []
+    targets = point.checkpoints
+    goes = [index.next_of(job, task, 0 if one is None else one.number) for task, one in targets.items()]
+    start = min((row.at for row in goes if row is not None), default=None)
+    later = _before(index, targets, start)
     stream = iter(()) if start is None else index.following(job, start)
+    size = _FIRST_LATER
     while True:
-        portion = list(islice(stream, 200))
+        portion = list(islice(stream, size))
         later += portion
-        cuts = [_cut(stack, feed, targets, later) for feed in feeds]
-        # Every container must have said where it stood after the point.
-        if not portion or len(later) >= _MOST_LATER or all(is_settled(one, cuts) for one in portion[-50:]):
+        cuts = [_cut(stack, feed, targets, later, _firsts(index, targets)) for feed in feeds]
+        if not portion or is_settled(later, targets, cuts):
             return cuts
+        size *= 2
 
 
-def _place(index: CheckpointIndex, job: str, task: TaskId, target: Checkpoint | None) -> int | None:
-    """Where the first commit of a task stands that may matter: its target, or all that are known."""
-    place = None if target is None else index.offset_of(target)
-    if place is None:
-        first = index.first(job, task)
-        return None if first is None else first.at
-    return place
+def _before(index: CheckpointIndex, targets: Targets, start: int | None) -> list[Checkpoint]:
+    """The targets that stand before the first commit that goes; everything else there stays as well."""
+    places = [(index.offset_of(one), one) for one in targets.values() if one is not None]
+    known = [
+        (-1 if at is None else at, one) for at, one in places if at is None or start is None or at < start
+    ]
+    return [one for _, one in sorted(known, key=lambda pair: pair[0])]
+
+
+def _firsts(index: CheckpointIndex, targets: Targets) -> set[TaskId]:
+    """Tasks that may have come to their container just before the point."""
+    found = set()
+    for task, one in targets.items():
+        if one is not None:
+            row = index.numbered(one.job, task, one.number - 1)
+            if may_be_first(one, None if row is None else row.slot):
+                found.add(task)
+    return found
 
 
 def _cut(
-    stack: Stack, feed: str, targets: Mapping[TaskId, Checkpoint | None], later: Sequence[Checkpoint]
+    stack: Stack, feed: str, targets: Targets, later: Sequence[Checkpoint], firsts: Collection[TaskId]
 ) -> Cut:
     topic, topic_id, ends = _now(stack, feed)
-    return output_cut(feed, ends, targets, later, (topic, topic_id))
+    return output_cut(feed, ends, targets, later, (topic, topic_id), firsts=firsts)
 
 
 def _now(stack: Stack, feed: str) -> tuple[str, str, tuple[int, ...]]:

@@ -68,6 +68,9 @@ _STOP_S, _LOOK_S = 30.0, 0.1
 REWOUND_BY, REWOUND_TO, REWOUND_ASKED = "rewound-by", "rewound-to", "rewound-asked"
 
 Say = Callable[[str], None]
+Made = tuple[int, Mapping[str, OutputPoint]]
+"""When the checkpoints of a rewind are made, and where outputs end then. They share it: whoever goes back to
+one of them goes back to all."""
 Look = Callable[[Mapping[str, JobSpec], Intent], Intent]
 """The intent with where tables are to be cut, asked once nobody writes to them any more; BadInput with what
 speaks against the rewind after all."""
@@ -165,7 +168,9 @@ class Rewinding:
         ((job, spec),) = one.items()
         if any(map(is_intent, self._newest(spec).values())) or job != own:
             self._fence(one, own)
-            points = [_as_before(point) for point in self._newest(spec).values() if is_intent(point)]
+            newest = self._newest(spec)
+            made = time_ms(), self._outputs_now(newest)
+            points = [_as_before(point, made) for point in newest.values() if is_intent(point)]
             if points:
                 self._commit_points(writer, points)
 
@@ -284,9 +289,9 @@ class Rewinding:
     def _intent_points(
         self, spec: JobSpec, intent: Intent, newest: Mapping[TaskId, Checkpoint]
     ) -> Iterator[Checkpoint]:
-        ends = self._outputs_now(newest)
+        made = time_ms(), self._outputs_now(newest)
         for task in intent.targets:
-            yield self._intent_point(spec, intent, task, newest.get(task), ends)
+            yield self._intent_point(spec, intent, task, newest.get(task), made)
 
     def _intent_point(
         self,
@@ -294,10 +299,10 @@ class Rewinding:
         intent: Intent,
         task: TaskId,
         newest: Checkpoint | None,
-        outputs: Mapping[str, OutputPoint],
+        made: Made,
     ) -> Checkpoint:
         said = {REWIND: intent.to_text(task, self._encode)}
-        now_ms = time_ms()
+        now_ms, outputs = made
         if newest is None:
             return Checkpoint(
                 spec.name, task, spec.version, 1, now_ms, {}, annotations=said, slot=REWIND_SLOT
@@ -395,11 +400,10 @@ class Rewinding:
         self._append(writer, rest)
         writer.deliver_or_abort()
         for job, intent in intents.items():
-            outputs = self._outputs_now(before[job])
+            made = time_ms(), self._outputs_now(before[job])
             inputs = LandingInputs(self._stack, specs[job], intent)
             points = [
-                self._landing(specs[job], intent, before[job][task], outputs, inputs)
-                for task in intent.targets
+                self._landing(specs[job], intent, before[job][task], made, inputs) for task in intent.targets
             ]
             self._write_points(writer, points)
             key, value = to_record(audit_of(job, intent, before[job]))
@@ -408,12 +412,7 @@ class Rewinding:
         writer.commit_delivered()
 
     def _landing(
-        self,
-        spec: JobSpec,
-        intent: Intent,
-        before: Checkpoint,
-        outputs: Mapping[str, OutputPoint],
-        inputs: LandingInputs,
+        self, spec: JobSpec, intent: Intent, before: Checkpoint, made: Made, inputs: LandingInputs
     ) -> Checkpoint:
         """Where a task goes on: the inputs of the target, and logs as they end now."""
         target = intent.targets[before.task]
@@ -421,10 +420,10 @@ class Rewinding:
             before,
             version=spec.version,
             number=before.number + 1,
-            time_ms=time_ms(),
+            time_ms=made[0],
             inputs=inputs.of(before, target),
             stores=self._stores_now(spec, before.task),
-            outputs=outputs,
+            outputs=made[1],
             event_time_ms=None if target is None else target.event_time_ms,
             annotations={REWOUND_TO: intent.words, REWOUND_BY: intent.id, REWOUND_ASKED: intent.asked},
         )
@@ -459,9 +458,9 @@ def _id_of(mark: str | None) -> str | None:
     return None if mark is None else mark.rpartition(", ")[2]
 
 
-def _as_before(intent: Checkpoint) -> Checkpoint:
-    """The commit that an intent stands on, once more."""
-    return replace(intent, number=intent.number + 1, time_ms=time_ms(), annotations={})
+def _as_before(intent: Checkpoint, made: Made) -> Checkpoint:
+    """The commit that an intent stands on, once more: others may have committed since."""
+    return replace(intent, number=intent.number + 1, time_ms=made[0], outputs=made[1], annotations={})
 
 
 def _has_intent(intent: Intent, newest: Mapping[TaskId, Checkpoint]) -> bool:

@@ -230,6 +230,10 @@ class CheckpointIndex:
         """One commit by its number."""
         return self._one("job = ? and task = ? and number = ?", job, str(task), number)
 
+    def next_of(self, job: str, task: TaskId, number: int) -> Row | None:
+        """The first commit of a task with a higher number."""
+        return self._one("job = ? and task = ? and number > ? order by number", job, str(task), number)
+
     def first_of_version(self, job: str, version: str) -> Row | None:
         """The first commit of a version, whichever task made it."""
         return self._one("job = ? and version = ? order by time_ms, number", job, version)
