@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,8 +37,11 @@ from stack.settings import Settings, read_endpoints
 
 if TYPE_CHECKING:
     from stack.connection import Stack
+    from stack.model.job import JobSpec
+    from stack.zookeeper.fleet import JobNodes
     from stack.zookeeper.turn import Turn
 
+log = logging.getLogger("feedstack.runner")
 _MEANWHILE = ("stack.connection", "stack.runtime.runner")
 _ENDPOINTS_LIMIT_S = 30.0
 
@@ -102,13 +105,24 @@ def _run(
     ):
         from stack.runtime.runner import Runner
 
-        runner = Runner(stack, containers, alive_file(layout))
+        runner = Runner(stack, containers, alive_file(layout), align=_aligning(stack))
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
         signal.signal(signal.SIGINT, lambda *_: runner.stop())
         if turn is not None:
             threading.Thread(target=turn.keep, args=(runner.stop,), name="turn", daemon=True).start()
         runner.run()
     return 0
+
+
+def _aligning(stack: Stack) -> Callable[[JobNodes, JobSpec], None]:
+    from stack.deploy.aligning import needs_aligned_points, take_aligned_point
+
+    def align(nodes: JobNodes, spec: JobSpec) -> None:
+        if needs_aligned_points(stack, spec):
+            name = take_aligned_point(stack, nodes, spec)
+            log.info("%s: %s", spec.name, f"@{name} is taken" if name else "its tasks did not stand still")
+
+    return align
 
 
 def _containers(settings: Settings, layout: Layout, spark_log: Path | None, output: int) -> SparkContainers:

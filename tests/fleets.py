@@ -17,7 +17,7 @@ from stack import Stack
 from stack.deploy.deploy import deploy
 from stack.model.fleet import RunnerPlace
 from stack.model.job import JobSpec
-from stack.model.plan import Ending, Plan, SlotPlan, TaskId, tasks_of
+from stack.model.plan import Ending, Plan, SlotPlan, TaskId, job_tasks
 from stack.runtime.launch import Launch
 from stack.zookeeper.fleet import FleetNodes, FleetSession, JobNodes
 from stack.zookeeper.lead import JobLead
@@ -57,13 +57,11 @@ class HandFleet:
         self.since: dict[TaskId, int] = {}
         self.endings: dict[tuple[int, int], Ending] = {}
 
-    def plan(
-        self, tasks: dict[int, tuple[TaskId, ...]] | int, drain: bool = False, release: bool = True
-    ) -> None:
+    def plan(self, tasks: dict[int, tuple[TaskId, ...]] | int, drain: int = 0, release: bool = True) -> None:
         """Write a plan: tasks per slot, or a number of slots that share them all."""
         self.generation += 1
         if isinstance(tasks, int):
-            every = tasks_of(self.spec.partitions)
+            every = job_tasks(self.spec)
             tasks = {slot: every[slot::tasks] for slot in range(tasks)}
         owners = {task: slot for slot, mine in self.tasks.items() for task in mine}
         fresh = [task for slot, mine in tasks.items() for task in mine if owners.get(task) != slot]
@@ -76,7 +74,7 @@ class HandFleet:
             self.attempts.setdefault(slot, 1)
         self._write(drain)
 
-    def _write(self, drain: bool = False) -> None:
+    def _write(self, drain: int = 0) -> None:
         slots = {slot: SlotPlan(self.attempts[slot], mine) for slot, mine in self.tasks.items()}
         self.lead.write_plan(Plan(self.generation, self.spec.version, slots, self.since, drain))
 

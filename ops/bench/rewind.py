@@ -29,7 +29,7 @@ from stack.model.startpoint import AtAnnotation
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic, last_checkpoints
 from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, registered_id
 from stack.offsets.index import CheckpointIndex
-from stack.offsets.naming import name_point
+from stack.offsets.naming import name_point, where_it_stands
 from stack.offsets.schemas import CHECKPOINT_SCHEMA
 from stack.settings import Settings
 
@@ -83,7 +83,7 @@ def measure_rewind(keys: int, changed: int, say: Callable[[str], None]) -> Rewin
         spec = deploy(stack, Path(settings.root) / "jobs" / JOB).entry.spec
         _await_running(watch)
         _await_read(stack, spec.partitions)
-        name_point(stack, spec, "before", {}, "bench", is_still=False)
+        name_point(stack, spec, where_it_stands(stack, spec, is_still=False), "before", {}, by="bench")
         chance = random.Random(7)
         _write(stack, (user_name(number) for number in chance.sample(range(keys), changed)))
         _await_read(stack, spec.partitions)
@@ -93,8 +93,9 @@ def measure_rewind(keys: int, changed: int, say: Callable[[str], None]) -> Rewin
             index.refresh()
             plan = make_plan(stack, watch.jobs, index, JOB, Wanted(AtAnnotation("before")))
             planned = time.monotonic()
-            rewinding = Rewinding(stack, watch.jobs, lambda: len(watch.look(JOB).reports))
-            landed = rewinding.carry_out(JOB, plan.intent("bench"), look_again(stack, index, plan))
+            rewinding = Rewinding(stack, watch.jobs, lambda job: len(watch.look(job).reports))
+            look = look_again(stack, watch.jobs, index, plan)
+            landed = rewinding.carry_out(JOB, plan.intent("bench"), look)
         _await_running(watch)
         back = time.monotonic()
         _await_read(stack, spec.partitions)

@@ -18,7 +18,7 @@ from stack.deploy.settings import JobFile, read_job_file, stores_of
 from stack.errors import BadCatalogue, BadConfig, NotFound
 from stack.feeds.declare import Declaration, read_declarations
 from stack.model.feed import FeedSpec, Kind
-from stack.model.job import Guarantee
+from stack.model.job import MAIN_STAGE, Guarantee
 from stack.model.tables import refuse_faults
 from stack.settings import Settings
 from stack.tasks.load import JOB_FILE
@@ -211,5 +211,7 @@ class _Search:
             partitions={name: spec.partitions for name, spec in self._specs.items()},
             schemas=set(self._specs),
         )
+        if len(declared.stages) > 1:
+            faults.append("it has several stages; a chaos run examines jobs with one")
         refuse_faults(f"job {declared.name!r}", [*faults, *find_faults(facts)], _HINT)
-        return Member(folder, declared, file, facts.outputs, facts.task_count or 0)
+        return Member(folder, declared, file, facts.outputs, facts.task_counts.get(MAIN_STAGE, 0))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ops.chaos.schedule import Size
@@ -20,6 +21,19 @@ STEPS = (
     Step("count-clicks", "clicks", "clicks-per-user"),
     Step("count-visits", "clicks-per-user", "visits"),
 )
+
+
+@dataclass(frozen=True)
+class Member:
+    """One job of the chain, as its progress is followed."""
+
+    name: str
+    inputs: Mapping[str, bool]
+    outputs: tuple[str, ...]
+    tasks: int = PARTITIONS
+
+
+JOBS = tuple(Member(one.job, {one.source: False}, (one.output,)) for one in STEPS)
 SOURCE, LAST = STEPS[0].source, STEPS[-1].output
 SIZES = (Size(_CONTAINERS, PARTITIONS),) * len(STEPS)
 _SCHEMA: dict[str, Any] = {
@@ -35,9 +49,9 @@ owner = "chaos"
 schema = "count.avsc"
 key = "user"
 partitions = {partitions}
-retention = "forever"
-{origin}
+{storage}
 """
+# A deletion is a record, too: a job that goes back deletes what it had not written yet.
 _CODE = '''"""Counts records per user: one output for each input, with the count so far."""
 
 from stack import Feed, Job
@@ -48,11 +62,13 @@ job = Job("{name}")
 
 @job.task(source, store="{store}")
 def count(record, ctx):
-    number = ctx.state.get(record["user"], 0) + 1
-    ctx.state[record["user"]] = number
-    ctx.emit(output, {{"user": record["user"], "count": number}}, key=record["user"])
+    number = ctx.state.get(ctx.key, 0) + 1
+    ctx.state[ctx.key] = number
+    ctx.emit(output, {{"user": ctx.key, "count": number}}, key=ctx.key)
 '''
+# The verifier reads every record: none may be compacted before the longest run is over.
 _SETTINGS = """containers = {containers}
+horizon = "24h"
 [stores.{store}]
 key = "str"
 value = "int"
@@ -71,10 +87,12 @@ def chain_on(settings: Settings) -> Iterator[Stage]:
     """The same on a stack that runs already; its folder of schemas is written."""
     settings.schemas.mkdir(parents=True, exist_ok=True)
     (settings.schemas / "count.avsc").write_text(json.dumps(_SCHEMA), encoding="utf-8")
-    feeds = [_FEED.format(name=SOURCE, kind="source", partitions=PARTITIONS, origin="")]
+    events = 'retention = "forever"'
+    feeds = [_FEED.format(name=SOURCE, kind="source", partitions=PARTITIONS, storage=events)]
     for step in STEPS:
-        origin = f'by = "{step.job}"\ninputs = ["{step.source}"]'
-        feeds.append(_FEED.format(name=step.output, kind="derived", partitions=PARTITIONS, origin=origin))
+        # A job goes back with its tables; events it could only repeat.
+        storage = f'table = true\nhorizon = "24h"\nby = "{step.job}"\ninputs = ["{step.source}"]'
+        feeds.append(_FEED.format(name=step.output, kind="derived", partitions=PARTITIONS, storage=storage))
     (settings.schemas / CATALOGUE_NAME).write_text("".join(feeds), encoding="utf-8")
     with stage_on(settings, tuple(step.job for step in STEPS)) as stage:
         yield stage

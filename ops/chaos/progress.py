@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-from ops.chaos.candidate import Member
 from ops.chaos.stage import Stage, patiently
 from stack.errors import ClusterFault, FeedstackError
 from stack.kafka.reader import LogReader
@@ -23,10 +23,23 @@ Ends = Mapping[str, Mapping[int, int]]
 """Where the partitions of feeds end, or how far they were read, by feed."""
 
 
+class Followed(Protocol):
+    """A job that is followed: what it reads, with whether every task reads all of it, and what it writes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def inputs(self) -> Mapping[str, bool]: ...
+    @property
+    def outputs(self) -> Sequence[str]: ...
+    @property
+    def tasks(self) -> int: ...
+
+
 class Progress:
     """Follows the checkpoints of the jobs on a stage."""
 
-    def __init__(self, stage: Stage, jobs: Sequence[Member], limit_s: float) -> None:
+    def __init__(self, stage: Stage, jobs: Sequence[Followed], limit_s: float) -> None:
         self._stage = stage
         self._jobs = jobs
         self._derived = frozenset(name for one in jobs for name in one.outputs)
@@ -47,7 +60,7 @@ class Progress:
         for job in self._jobs:
             self._await(job, deadline, clock)
 
-    def _await(self, job: Member, deadline: float, clock: Callable[[], float]) -> None:
+    def _await(self, job: Followed, deadline: float, clock: Callable[[], float]) -> None:
         ends, asked = patiently(lambda: self._ends(job)), clock()
         while not self._has_passed(job, ends):
             if clock() > asked + _ASK_S:
@@ -58,7 +71,7 @@ class Progress:
                 raise ClusterFault(f"{late} has not committed all that it was given")
             self._follow()
 
-    def _has_passed(self, job: Member, ends: Ends) -> bool:
+    def _has_passed(self, job: Followed, ends: Ends) -> bool:
         return all(
             has_passed(
                 self._read.get((job.name, task), {}),
@@ -81,7 +94,7 @@ class Progress:
                     inputs = {feed: one.offsets for feed, one in point.inputs.items()}
                     self._read[point.job, point.task] = inputs
 
-    def _ends(self, job: Member) -> Ends:
+    def _ends(self, job: Followed) -> Ends:
         stack = self._stage.stack
         found = {}
         for name in job.inputs:

@@ -78,6 +78,18 @@ class Reading:
         self.read(f"_{self._stack}.checkpoints", each)
         return found
 
+    def named(self, job: str) -> dict[str, dict[str, Any]]:
+        """The points of a job that somebody gave a name, by that."""
+        schemas, found, begin = self.schemas(), dict[str, dict[str, Any]](), f"{job}/@"
+
+        def each(message: Message) -> None:
+            key = message.key().decode()
+            if key.startswith(begin) and message.value():
+                found[key.removeprefix(begin)] = decode(message.value(), schemas)
+
+        self.read(f"_{self._stack}.checkpoints", each)
+        return found
+
     def group_offsets(self, job: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
         """Where the consumer group of a job stands."""
         consumer = _consumer(self._bootstrap, f"{self._stack}.{job}.main")

@@ -7,21 +7,22 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ops.chaos.chain import SIZES, deploy_chain, open_chain
 from ops.chaos.reading import VerifierFault
+from ops.chaos.rewinds import Rewinds
 from ops.chaos.schedule import FaultKind, Round, Size, schedule
 from ops.chaos.stage import Say, Stage
 from ops.chaos.targets import Targets
 from ops.chaos.traffic import Traffic
-from ops.chaos.verdict import Kind, Report
+from ops.chaos.verdict import Finding, Kind, Report
 from stack.errors import ClusterFault, FeedstackError
 
 _QUIET_S = 1.5
-_TWO = "two at a time"
+_TWO, _BACK = "two at a time", "went back"
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,16 @@ class Plan:
     records: int
     faults: int
     long: bool = False
+    rewinds: int = 0
 
 
 @dataclass
 class Outcome:
-    """What a run has come to: faults by kind, the gaps that they made, and the verdict."""
+    """What a run has come to: faults by kind, rewinds, the gaps that they made, and the verdict."""
 
     seed: int
     faults: Counter[str] = field(default_factory=Counter)
+    rewinds: Counter[str] = field(default_factory=Counter)
     gaps_s: dict[str, list[float]] = field(default_factory=dict)
     scaled: int = 0
     took_s: float = 0.0
@@ -55,6 +58,7 @@ class Outcome:
             "doubled": report.count(Kind.DOUBLED),
             "faults": dict(self.faults),
             "scaled": self.scaled,
+            "rewinds": dict(self.rewinds),
             "gaps_s": {kind: {"median": median, "worst": worst} for kind, median, worst in gaps(self.gaps_s)},
             "records": dict(report.records),
             "keys": report.keys,
@@ -143,13 +147,29 @@ class _Run:
         self._outcome = outcome
         self._say = say
         self._targets = Targets(stage)
+        self._rewinds = Rewinds(stage, say)
+        self._outcome.rewinds = self._rewinds.counts
 
     def carry_out(self, plan: Plan, sizes: Sequence[Size]) -> None:
         """From the first record to the verdict."""
+        with contextlib.closing(self._rewinds):
+            self._hit(plan, sizes)
+        self._outcome.report = self._with_rewinds(self._subject.judge(plan.records, self._say))
+
+    def _hit(self, plan: Plan, sizes: Sequence[Size]) -> None:
         self._subject.start()
-        for one in schedule(plan.seed, plan.faults, sizes, plan.long):
+        for one in schedule(plan.seed, plan.faults, sizes, plan.long, plan.rewinds):
+            if plan.rewinds:
+                self._rewinds.name_points()
             self._round(one)
-        self._outcome.report = self._subject.judge(plan.records, self._say)
+
+    def _with_rewinds(self, report: Report) -> Report:
+        """What was told to be done must have left its checkpoints."""
+        missing = self._outcome.rewinds["done"] - report.rewinds
+        if missing <= 0:
+            return report
+        said = f"{missing} more were done than have left checkpoints"
+        return replace(report, findings=(*report.findings, Finding(Kind.REWIND, "", "", said, missing)))
 
     def _round(self, one: Round) -> None:
         time.sleep(_QUIET_S)
@@ -160,14 +180,18 @@ class _Run:
             self._say(f"{job} is scaled to {one.scale.containers}")
         begun = time.monotonic()
         hits: list[str] = []
+        going = self._rewinds.begin(one.rewind) if one.rewind is not None and one.rewind.is_first else None
         for fault in one.faults:
-            if hits or one.scale is not None:
+            if hits or one.scale is not None or going is not None:
                 time.sleep(fault.after_s)
-            begun = begun if hits else time.monotonic()
+            begun = begun if hits or going is not None else time.monotonic()
             hits.append(f"{fault.kind} ({self._targets.hit(fault)})")
             self._outcome.faults[fault.kind] += 1
+        if one.rewind is not None:
+            hits.append((going or self._rewinds.begin(one.rewind)).wait())
         gap_s = self._subject.outage_s(begun)
         kind = str(one.faults[0].kind) if len(one.faults) == 1 else _TWO
+        kind = kind if one.rewind is None else _BACK
         self._outcome.gaps_s.setdefault(kind, []).append(gap_s)
         self._say(f"{', '.join(hits)}: recovered after {gap_s:.1f} s")
 
@@ -178,6 +202,5 @@ def fault_rows(outcome: Outcome) -> list[tuple[str, int | None, float | None, fl
     rows: list[tuple[str, int | None, float | None, float | None]] = [
         (kind, outcome.faults[kind], *made.get(kind, (None, None))) for kind in FaultKind
     ]
-    if _TWO in made:
-        rows.append((_TWO, len(outcome.gaps_s[_TWO]), *made[_TWO]))
+    rows += [(kind, len(outcome.gaps_s[kind]), *made[kind]) for kind in (_TWO, _BACK) if kind in made]
     return rows

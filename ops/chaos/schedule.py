@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 LEAST_OF_EACH = 2
@@ -38,6 +38,7 @@ _FURTHER = (
 _STOP_S = {FaultKind.CONTAINER_STOPPED: (9.0, 11.0), FaultKind.BROKER_STOPPED: (2.0, 7.0)}
 _LONG_STOP_S = {FaultKind.CONTAINER_STOPPED: (50.0, 55.0), FaultKind.BROKER_STOPPED: (12.0, 20.0)}
 _MOST_CONTAINERS = 3
+_BACK_S = (2.0, 45.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,49 @@ class Scale:
     containers: int
 
 
+class Way(StrEnum):
+    """How the point is told that a job goes back to."""
+
+    TIME = "a time"
+    COMMIT = "a commit"
+    NAME = "a named point"
+
+
+class RewindStep(StrEnum):
+    """Where a rewind is when its command is killed."""
+
+    STOPPING = "stopping"
+    UNDOING = "bringing"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """A job goes back by some seconds, before the faults of its round or after them.
+
+    `share` chooses among commits and names. `killed_at`: the command is killed so long after it came there,
+    and repeated.
+    """
+
+    job: int
+    way: Way
+    back_s: float
+    share: float
+    is_first: bool
+    killed_at: RewindStep | None = None
+    killed_after_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """Faults that come before the jobs had time to recover from each other, and what goes with them."""
 
     faults: tuple[Fault, ...]
     scale: Scale | None = None
+    rewind: Rewind | None = None
+
+
+# It undoes for half a second, or longer: a command must be killed before that is over.
+_KILL_S = {RewindStep.STOPPING: (0.0, 1.0), RewindStep.UNDOING: (0.0, 0.3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +113,12 @@ class Size:
     most: int
 
 
-def schedule(seed: int, faults: int, jobs: Sequence[Size], long: bool = False) -> list[Round]:
+def schedule(
+    seed: int, faults: int, jobs: Sequence[Size], long: bool = False, rewinds: int = 0
+) -> list[Round]:
     """So many faults in rounds, each kind as often as LEAST_OF_EACH says if there are enough of them.
 
-    Jobs are scaled in between.
+    Jobs are scaled in between, and go back in so many rounds as far as there are.
     """
     chance = random.Random(seed)
     kinds = [*FaultKind] * min(LEAST_OF_EACH, faults // len(FaultKind))
@@ -98,7 +138,25 @@ def schedule(seed: int, faults: int, jobs: Sequence[Size], long: bool = False) -
                 sizes[job] = chance.choice(other)
                 scale = Scale(job, sizes[job])
         scaled.append(Round(one, scale))
-    return scaled
+    return _with_rewinds(scaled, rewinds, len(jobs), random.Random(seed + 1))
+
+
+def _with_rewinds(rounds: list[Round], count: int, jobs: int, chance: random.Random) -> list[Round]:
+    """Rewinds in some of the rounds but the first, half of them killed on their way."""
+    places = chance.sample(range(1, len(rounds)), min(count, len(rounds) - 1))
+    for number, place in enumerate(places):
+        made = Rewind(
+            chance.randrange(jobs),
+            chance.choice([*Way]),
+            chance.uniform(*_BACK_S),
+            chance.random(),
+            chance.random() < 0.5,
+        )
+        if number % 2 == 0:
+            step = chance.choice([*RewindStep])
+            made = replace(made, killed_at=step, killed_after_s=chance.uniform(*_KILL_S[step]))
+        rounds[place] = replace(rounds[place], rewind=made)
+    return rounds
 
 
 def _fault(kind: FaultKind, chance: random.Random, jobs: int, long: bool) -> Fault:

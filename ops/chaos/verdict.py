@@ -26,6 +26,7 @@ class Kind(StrEnum):
     UNDECODABLE = "undecodable"
     DIFFERENT = "different"
     INVARIANT = "invariant"
+    REWIND = "rewind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One checkpoint of one task: its number, where its input continues, where its changelog ends."""
+    """One checkpoint of one task: its number, where its input continues, where its changelog ends.
+
+    A rewind says that it is under way (`is_intent`), then where the task goes on (`is_landing`), and what was
+    `asked`. `output_end` is where the partition of the output ended that has the task's number.
+    """
 
     number: int
     offset: int
     store_end: int
+    time_ms: int = 0
+    output_end: int = 0
+    is_intent: bool = False
+    is_landing: bool = False
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,8 @@ class Report:
     findings: tuple[Finding, ...] = ()
     # What was checked, a sentence each, where that differs from run to run.
     checked: tuple[str, ...] = ()
+    # How often jobs have gone back.
+    rewinds: int = 0
 
     @property
     def is_exact(self) -> bool:
@@ -92,26 +104,27 @@ def judge_source(feed: str, found: Mapping[str, int], acknowledged: Mapping[str,
     return findings
 
 
-def judge_outputs(feed: str, key: str, numbers: Sequence[int], inputs: int) -> list[Finding]:
-    """The outputs of a key are 1 to n in order, n being its inputs."""
-    if len(numbers) == inputs and all(map(int.__eq__, numbers, range(1, inputs + 1))):
+def judge_outputs(feed: str, key: str, numbers: Sequence[int], inputs: int, before: int = 0) -> list[Finding]:
+    """The outputs of a key are 1 to n in order, n being its inputs; or what comes after those before."""
+    first = before + 1
+    if len(numbers) == inputs - before and all(map(int.__eq__, numbers, range(first, inputs + 1))):
         return []
     seen = Counter(numbers)
     findings = []
-    missing = [number for number in range(1, inputs + 1) if number not in seen]
+    missing = [number for number in range(first, inputs + 1) if number not in seen]
     if missing:
-        message = f"of 1 to {inputs} there is no {_few(missing)}"
+        message = f"of {first} to {inputs} there is no {_few(missing)}"
         findings.append(Finding(Kind.LOST, feed, key, message, len(missing)))
     again = [number for number, times in seen.items() if times > 1]
-    beyond = [number for number in seen if not 1 <= number <= inputs]
-    surplus = sum(seen.values()) - (inputs - len(missing))
+    beyond = [number for number in seen if not first <= number <= inputs]
+    surplus = sum(seen.values()) - (max(0, inputs - before) - len(missing))
     if surplus:
         said = [f"{_few(again)} more than once"] if again else []
         said += [f"{_few(beyond)} where there are {inputs} inputs"] if beyond else []
         findings.append(Finding(Kind.DOUBLED, feed, key, " and ".join(said), surplus))
     if not findings:
-        at = next(place for place, number in enumerate(numbers) if number != place + 1)
-        findings.append(Finding(Kind.ORDER, feed, key, f"{numbers[at]} comes where {at + 1} belongs"))
+        at = next(place for place, number in enumerate(numbers, first) if number != place)
+        findings.append(Finding(Kind.ORDER, feed, key, f"{numbers[at - first]} comes where {at} belongs"))
     return findings
 
 
@@ -123,14 +136,16 @@ def judge_spread(feed: str, key: str, partitions: Iterable[int]) -> list[Finding
     return [Finding(Kind.ORDER, feed, key, f"stands in partitions {_few(numbers)}")]
 
 
-def judge_deltas(changelog: str, key: str, deltas: Sequence[int], inputs: int) -> list[Finding]:
+def judge_deltas(
+    changelog: str, key: str, deltas: Sequence[int], inputs: int, before: int = 0
+) -> list[Finding]:
     """The values of a key rise from delta to delta, and the last is the number of its inputs."""
     findings = []
-    for before, after in itertools.pairwise(deltas):
-        if after <= before:
-            findings.append(Finding(Kind.STATE, changelog, key, f"goes from {before} to {after}"))
+    for one, after in itertools.pairwise([before, *deltas]):
+        if after <= one:
+            findings.append(Finding(Kind.STATE, changelog, key, f"goes from {one} to {after}"))
             break
-    last = deltas[-1] if deltas else 0
+    last = deltas[-1] if deltas else before
     if last != inputs:
         findings.append(Finding(Kind.STATE, changelog, key, f"ends at {last}, inputs are {inputs}"))
     return findings
@@ -139,7 +154,7 @@ def judge_deltas(changelog: str, key: str, deltas: Sequence[int], inputs: int) -
 def judge_points(
     feed: str, task: str, points: Sequence[Point], source: Partition, changelog: Partition
 ) -> list[Finding]:
-    """Checkpoints follow each other without a gap, never go back, and the last covers everything."""
+    """Checkpoints follow each other without a gap, go back only by rewinds, and the last covers all."""
 
     def wrong(message: str) -> Finding:
         return Finding(Kind.OFFSET, feed, task, message)
@@ -150,7 +165,7 @@ def judge_points(
     for before, after in itertools.pairwise(points):
         if after.number != before.number + 1:
             findings.append(wrong(f"checkpoint {after.number} follows {before.number}"))
-        if after.offset < before.offset:
+        if after.offset < before.offset and not after.is_landing:
             message = f"the input goes back from {before.offset} to {after.offset}"
             findings.append(wrong(f"checkpoint {after.number}: {message}"))
         if after.store_end < before.store_end:

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Message
 
 from ops.chaos.reading import Clock, Reading, decode
+from ops.chaos.turns import ASKED, INTENT, LANDED, Records, Turn, judge_landings, judge_life, turns_of
 from ops.chaos.verdict import (
     Finding,
     Partition,
     Point,
     Report,
-    judge_deltas,
     judge_mirror,
-    judge_outputs,
     judge_points,
     judge_source,
     judge_spread,
@@ -61,6 +60,7 @@ class _Contents:
     """What one topic holds: per key its numbers in order and where they stand, per partition its bounds."""
 
     numbers: dict[str, array[int]] = field(default_factory=dict)
+    offsets: dict[str, array[int]] = field(default_factory=dict)
     spread: dict[str, set[int]] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
@@ -70,13 +70,15 @@ class _Contents:
         held = self.numbers.get(key)
         if held is None:
             held = self.numbers[key] = array("q")
+            self.offsets[key] = array("q")
             self.spread[key] = set()
         held.append(number)
+        self.offsets[key].append(message.offset())
         self.spread[key].add(partition)
         self.last[partition] = message.offset()
 
-    def count(self, key: str) -> int:
-        return len(self.numbers.get(key, ()))
+    def of(self, key: str) -> Records:
+        return Records(self.numbers.get(key, ()), self.offsets.get(key, ()))
 
     @property
     def records(self) -> int:
@@ -109,28 +111,38 @@ def _verify(chain: Chain, reading: Reading, acknowledged: Mapping[str, int] | No
     if acknowledged is not None:
         found = {key: len(numbers) for key, numbers in source.numbers.items()}
         findings += judge_source(chain.steps[0].source, found, acknowledged)
-    commits, keys = 0, len(source.numbers)
+    commits, rewinds, keys = 0, 0, len(source.numbers)
     points = read.points()
     for step in chain.steps:
         output = read.output(step.output)
         changelog = read.changelog(step)
         records[step.output] = output.records
-        findings += _judge_records(chain, step, source, output, changelog)
         own = {task: found for (job, task), found in points.items() if job == step.job}
+        turns = {task: turns_of(found) for task, found in own.items()}
+        findings += _judge_records(chain, step, (source, output, changelog), turns)
         group = reading.group_offsets(step.job, chain.topic_of(step.source), source.ends)
         findings += _judge_points(step, source, changelog, own, group)
+        findings += _judge_landings(step, own, turns, read.named(step))
         commits += sum(map(len, own.values()))
+        rewinds += max(map(len, turns.values()), default=0)
         source = output
-    return Report(records, keys, commits, tuple(findings))
+    return Report(records, keys, commits, tuple(findings), rewinds=rewinds)
 
 
 def _judge_records(
-    chain: Chain, step: Step, source: _Contents, output: _Contents, changelog: _Contents
+    chain: Chain,
+    step: Step,
+    logs: tuple[_Contents, _Contents, _Contents],
+    turns: Mapping[int, Sequence[Turn]],
 ) -> Iterator[Finding]:
+    """A key has one task: input, output and changelog have it in the partition of the same number."""
+    source, output, changelog = logs
     for key in sorted({*source.numbers, *output.numbers, *changelog.numbers}):
-        inputs = source.count(key)
-        yield from judge_outputs(step.output, key, output.numbers.get(key, ()), inputs)
-        yield from judge_deltas(chain.changelog_of(step), key, changelog.numbers.get(key, ()), inputs)
+        inputs = source.offsets.get(key, ())
+        own = turns.get(min(source.spread.get(key, {-1})), ())
+        for name, contents in ((step.output, output), (chain.changelog_of(step), changelog)):
+            is_output = contents is output
+            yield from judge_life(name, key, contents.of(key), inputs, own, is_output=is_output)
     for name, contents in ((step.output, output), (chain.changelog_of(step), changelog)):
         for key, partitions in contents.spread.items():
             yield from judge_spread(name, key, partitions)
@@ -147,6 +159,17 @@ def _judge_points(
         task, own = f"job {step.job}, task {number}", points.get(number, [])
         yield from judge_points(step.source, task, own, source.partition(number), changelog.partition(number))
         yield from judge_mirror(step.source, task, group.get(number, -1), source.ends[number], own)
+
+
+def _judge_landings(
+    step: Step,
+    points: Mapping[int, list[Point]],
+    turns: Mapping[int, list[Turn]],
+    named: Mapping[int, Mapping[str, int]],
+) -> Iterator[Finding]:
+    for number, own in points.items():
+        task = f"job {step.job}, task {number}"
+        yield from judge_landings(step.source, task, own, turns[number], named.get(number, {}))
 
 
 class _Chained:
@@ -170,7 +193,9 @@ class _Chained:
         contents, name = _Contents(), self._chain.number_field
 
         def each(message: Message) -> None:
-            contents.add(message, decode(message.value(), self._schemas)[name])
+            value = message.value()
+            # A deletion of a table: the count is as it was before the first record.
+            contents.add(message, 0 if value is None else decode(value, self._schemas)[name])
 
         contents.ends = self._reading.read(self._chain.topic_of(feed), each)
         return contents
@@ -188,11 +213,32 @@ class _Chained:
     def points(self) -> dict[tuple[str, int], list[Point]]:
         """All checkpoints by job and number of the task, in order."""
         steps = {step.job: step for step in self._chain.steps}
+        return self._reading.checkpoints(steps, lambda job, number, tree: _point(steps[job], number, tree))
 
-        def take(job: str, number: int, tree: dict[str, Any]) -> Point:
-            inputs = {one["feed"]: one["offsets"] for one in tree["inputs"]}
-            ends = {one["store"]: one["end"] for one in tree["stores"]}
-            (place,) = (one for one in inputs[steps[job].source] if one["partition"] == number)
-            return Point(tree["number"], place["offset"], ends[steps[job].store])
+    def named(self, step: Step) -> dict[int, dict[str, int]]:
+        """Where each task of a job stood in its input, by its number, at the points that have a name."""
+        found: dict[int, dict[str, int]] = {}
+        for name, tree in self._reading.named(step.job).items():
+            for one in tree["checkpoints"]:
+                number = int(one["task"].rpartition("-")[2])
+                found.setdefault(number, {})[name] = _point(step, number, one).offset
+        return found
 
-        return self._reading.checkpoints(steps, take)
+
+def _point(step: Step, number: int, tree: dict[str, Any]) -> Point:
+    """What is judged of a checkpoint. A task that had not committed before a rewind has nothing to tell."""
+    inputs = {one["feed"]: one["offsets"] for one in tree["inputs"]}
+    ends = {one["store"]: one["end"] for one in tree["stores"]}
+    outputs = {one["feed"]: one["ends"] for one in tree["outputs"]}
+    places = [one["offset"] for one in inputs.get(step.source, ()) if one["partition"] == number]
+    said = tree["annotations"]
+    return Point(
+        tree["number"],
+        places[0] if places else 0,
+        ends.get(step.store, 0),
+        tree["time_ms"],
+        outputs[step.output][number] if step.output in outputs else 0,
+        INTENT in said,
+        LANDED in said,
+        said.get(ASKED, ""),
+    )

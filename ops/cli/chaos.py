@@ -14,8 +14,8 @@ from ops.cli.root import Session, json_option, pass_session
 if TYPE_CHECKING:
     from ops.chaos.run import Outcome, Plan
 
-_RECORDS, _FAULTS = 300_000, 20
-_LONG_RECORDS, _LONG_FAULTS = 3_000_000, 120
+_RECORDS, _FAULTS, _REWINDS = 300_000, 20, 5
+_LONG_RECORDS, _LONG_FAULTS, _LONG_REWINDS = 3_000_000, 120, 30
 _LEAST_FAULTS = 14
 _JOB_RECORDS, _LONG_JOB_RECORDS = 50_000, 500_000
 _JOB_RATE, _JOB_KEYS = 500, 200
@@ -36,6 +36,11 @@ _MOST_FINDINGS = 20
     type=click.IntRange(1, 10_000),
     help=f"Faults in all, each kind at least twice ({_FAULTS}; with --long {_LONG_FAULTS}).",
 )
+@click.option(
+    "--rewinds",
+    type=click.IntRange(0, 1_000),
+    help=f"How often a job goes back, not with --job ({_REWINDS}; with --long {_LONG_REWINDS}).",
+)
 @click.option("--job", metavar="NAME", help="Do it to this job: its folder, or its name below jobs/.")
 @click.option(
     "--check",
@@ -53,6 +58,7 @@ def chaos(
     seed: int | None,
     records: int | None,
     faults: int | None,
+    rewinds: int | None,
     job: str | None,
     check: Path | None,
     against_calm: bool,
@@ -63,8 +69,8 @@ def chaos(
     """Kill and stop processes of a stack under load, and prove that nothing was lost or doubled.
 
     Starts a temporary stack with two counting jobs in a chain. Containers, Spark's JVM, the runner, the
-    broker and ZooKeeper are killed or stopped by a schedule, while the jobs are scaled. At the end a
-    verifier, which shares no code with the engine, reads the feeds. Exits with 1 if anything is wrong.
+    broker and ZooKeeper are killed or stopped by a schedule, while the jobs are scaled and go back. At the
+    end a verifier, which shares no code with the engine, reads the feeds. Exits with 1 if anything is wrong.
 
     With --job a job of yours runs there instead, on synthetic records, with the jobs whose feeds it reads.
     At the end is checked what holds for every job, and your invariant. A stack that runs is left alone.
@@ -86,8 +92,11 @@ def chaos(
         records=records or usual[is_long],
         faults=faults or (_LONG_FAULTS if is_long else _FAULTS),
         long=is_long,
+        rewinds=0 if job else (_REWINDS, _LONG_REWINDS)[is_long] if rewinds is None else rewinds,
     )
     if job is not None:
+        if rewinds:
+            raise click.UsageError("--rewinds is not for --job: what your job must hold then is not known")
         outcome = _run_job(session, plan, job, check, against_calm, rate, keys)
     else:
         if check is not None or against_calm or rate is not None or keys is not None:
@@ -141,6 +150,10 @@ def _show(outcome: Outcome) -> None:
         f"{plural(report.keys, 'key')}, {plural(report.commits, 'commit')}, scaled "
         f"{plural(outcome.scaled, 'time')}, {outcome.took_s:.0f} s, seed {outcome.seed}"
     )
+    if any(outcome.rewinds.values()):
+        done, killed, refused = (outcome.rewinds[word] for word in ("done", "killed", "refused"))
+        times = f"went back {plural(done, 'time')}, killed on the way {plural(killed, 'time')}"
+        say(f"{times}, {plural(refused, 'point')} refused")
     say()
     for finding in report.findings[:_MOST_FINDINGS]:
         say(str(finding))
@@ -175,4 +188,7 @@ def _again(plan: Plan, job: str | None) -> str:
     words = ["stack chaos", *(["--job", job] if job else []), "--seed", str(plan.seed)]
     words += ["--long"] if plan.long else []
     usual = _LONG_FAULTS if plan.long else _FAULTS
-    return " ".join([*words, *(["--faults", str(plan.faults)] if plan.faults != usual else [])])
+    words += ["--faults", str(plan.faults)] if plan.faults != usual else []
+    usual = (_REWINDS, _LONG_REWINDS)[plan.long]
+    words += ["--rewinds", str(plan.rewinds)] if job is None and plan.rewinds != usual else []
+    return " ".join(words)

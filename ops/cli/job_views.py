@@ -70,6 +70,7 @@ def job_lines(rows: list[dict[str, Any]]) -> list[str]:
 def _row(view: View) -> dict[str, Any]:
     """A job in one line; `view` has an entry."""
     from stack.deploy.watch import running_tasks
+    from stack.model.plan import job_tasks
 
     entry = view.entry
     if entry is None:
@@ -81,7 +82,7 @@ def _row(view: View) -> dict[str, Any]:
         "version": spec.version,
         "state": _state(view),
         "containers": f"{len(view.reports)}/{spec.settings.containers}",
-        "tasks": f"{running_tasks(view, spec.version)}/{spec.partitions}",
+        "tasks": f"{running_tasks(view, spec.version)}/{len(job_tasks(spec))}",
         "lag": sum(lags) if lags else None,
         "records/s": round(sum(report.records_per_s for report in view.reports)),
         "message": (view.status.message if view.status else "") or entry.rolled_back or "",
@@ -154,10 +155,10 @@ def _look(stack: Stack, jobs_watch: JobWatch, follower: MetricsFollower, name: s
 
 
 def _lines_of(seen: _Seen) -> list[str]:
-    from stack.model.plan import tasks_of
+    from stack.model.plan import job_tasks
 
     slots = {task: slot for slot, one in (seen.plan.slots if seen.plan else {}).items() for task in one.tasks}
-    tasks, reports = tasks_of(seen.entry.spec.partitions), seen.view.reports
+    tasks, reports = job_tasks(seen.entry.spec), seen.view.reports
     lines = [*_job_lines(seen), "", *task_lines(tasks, slots, reports, seen.measured, seen.lags)]
     if reports:
         lines += ["", *container_lines(reports, seen.measured)]

@@ -66,7 +66,10 @@ def deploy(session: Session, path: Path, no_wait: bool, timeout: float | None, a
     if as_json:
         say_json({**entry_json(deployed.entry), "changed": not deployed.is_same, "waited": not no_wait})
     elif not no_wait:
-        say(f"version {spec.version} of {spec.name} runs: {spec.partitions} of {spec.partitions} tasks")
+        from stack.model.plan import job_tasks
+
+        tasks = len(job_tasks(spec))
+        say(f"version {spec.version} of {spec.name} runs: {tasks} of {tasks} tasks")
 
 
 def _say_deployed(deployed: Deployed) -> None:

@@ -191,4 +191,7 @@ def annotate(
         return
     say(f"@{name} is where {job} stands now: {', '.join(f'{t}#{n}' for t, n in commits.items())}")
     if not point.aligned:
-        note("its containers were at work: tables that several of them write may be unclear there")
+        note(
+            "its tasks did not come to stand still in time, so this is not one moment of all of them: say it "
+            "again when the job has caught up, or pause it first"
+        )

@@ -43,6 +43,7 @@ _LIMIT_S = 120.0
     show_default=True,
     help="append: events that were written stay, and those of the second run are added.",
 )
+@click.option("--cascade", is_flag=True, help="Jobs that read its outputs go back to the matching point.")
 @click.option("--best-effort", is_flag=True, help="Take what is left of a point beyond the horizon.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @timeout_option
@@ -57,6 +58,7 @@ def rewind(
     reason: str,
     state: str,
     outputs: str,
+    cascade: bool,
     best_effort: bool,
     yes: bool,
     timeout: float | None,
@@ -70,7 +72,7 @@ def rewind(
     \b
     Example:
       stack rewind count-views --to @before-migration --plan
-      stack rewind count-views --to -2h --reason "wrong prices since noon"
+      stack rewind count-views --to -2h --reason "wrong prices since noon" --cascade
     """
     from stack.deploy.operate import watch_jobs
     from stack.deploy.rewind_intent import refuse_another
@@ -82,7 +84,7 @@ def rewind(
 
     with session.open() as stack, watch_jobs(stack) as watch, contextlib.ExitStack() as opened:
         entry = watch.jobs.get(job)
-        rewinding = Rewinding(stack, watch.jobs, lambda: len(watch.look(job).reports), note)
+        rewinding = Rewinding(stack, watch.jobs, lambda one: len(watch.look(one).reports), note)
         intent, look = rewinding.pending(entry.spec), None
         if intent is not None:
             refuse_another(job, intent, startpoint)
@@ -97,16 +99,18 @@ def rewind(
         else:
             asked = _needed(job, startpoint)
             parsed = parse_job_startpoint(asked, time.time_ns() // 1_000_000)
-            wanted = Wanted(parsed, StateChoice(state), OutputsChoice(outputs), best_effort)
+            wanted = Wanted(parsed, StateChoice(state), OutputsChoice(outputs), best_effort, cascade)
             index = opened.enter_context(CheckpointIndex(stack))
             index.refresh()
             plan = make_plan(stack, watch.jobs, index, job, wanted)
             if not _is_agreed(plan, expect, only_plan=only_plan, yes=yes, as_json=as_json):
                 return
-            intent, look = plan.intent(reason, asked), look_again(stack, index, plan)
-        landed = rewinding.carry_out(job, intent, look)
-        _await_running(watch, job, timeout)
-    _say_landed(job, landed, as_json)
+            intent, look = plan.intent(reason, asked), look_again(stack, watch.jobs, index, plan)
+        leader = intent.leader or job
+        landed = rewinding.carry_out(leader, intent, look)
+        for one in intent.jobs(leader):
+            _await_running(watch, one, timeout)
+    _say_landed(leader, landed, as_json)
 
 
 def _is_over(rewinding: Rewinding, entry: JobEntry, startpoint: str | None, *, only_plan: bool) -> bool:
@@ -159,6 +163,18 @@ def _say_plan(plan: RewindPlan, as_json: bool) -> None:
         return
     when = "" if plan.point.time_ms is None else f", {format_time(plan.point.time_ms)}"
     say(f"{plan.job} goes back to {plan.point.words}{when}   (plan {plan.id})")
+    _say_moves(plan)
+    for one in plan.cascade:
+        say(f"{one.job} goes with it to {one.point.words}")
+        _say_moves(one)
+    if plan.downstream:
+        names = ", ".join(plan.downstream)
+        say(f"jobs that read its outputs see corrections as updates: {names} (--cascade takes them along)")
+    say(f"about {plan.seconds:.0f} s until it has caught up")
+
+
+def _say_moves(plan: RewindPlan) -> None:
+    """What becomes of the tasks and outputs of one job."""
     rows = [
         [
             str(one.task),
@@ -177,9 +193,6 @@ def _say_plan(plan: RewindPlan, as_json: bool) -> None:
         say(f"table {cut.feed}: keys of the last {cut.span:,} offsets get the values they had")
     for feed in plan.event_outputs:
         say(f"events {feed}: what was written stays; the second run adds its own")
-    if plan.downstream:
-        say(f"jobs that read its outputs see corrections as updates: {', '.join(plan.downstream)}")
-    say(f"about {plan.seconds:.0f} s until it has caught up")
 
 
 _STATE_WORDS = {"then": "as it was at the point", "keep": "as it is now", "empty": "empty"}
@@ -202,13 +215,15 @@ def _say_landed(job: str, landed: Landed, as_json: bool) -> None:
                 "job": job,
                 "to": landed.intent.words,
                 "id": landed.intent.id,
+                "cascade": sorted(landed.intent.followers),
                 "state_changes": landed.state_changes,
                 "output_changes": landed.output_changes,
                 "took_s": round(landed.took_s, 2),
             }
         )
         return
+    with_it = "".join(f", {one} with it" for one in landed.intent.followers)
     say(
-        f"{job} is back at {landed.intent.words}: {plural(landed.state_changes, 'change')} of state and "
-        f"{plural(landed.output_changes, 'record')} of tables undone in {landed.took_s:.1f} s"
+        f"{job} is back at {landed.intent.words}{with_it}: {plural(landed.state_changes, 'change')} of "
+        f"state and {plural(landed.output_changes, 'record')} of tables undone in {landed.took_s:.1f} s"
     )

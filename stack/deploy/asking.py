@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from stack.connection import Stack
+from stack.deploy.aligning import stand_of
 from stack.deploy.jobs import jobs_feed
 from stack.deploy.operate import watch_jobs
 from stack.errors import NotFound
 from stack.machine import time_ms
-from stack.model.annotation import Annotated
-from stack.model.plan import tasks_of
+from stack.model.annotation import ALIGNED_PREFIX, Annotated
+from stack.model.group import refuse_bad_words
 from stack.model.startpoint import parse_job_startpoint
 from stack.offsets.audit import AuditEntry, write_audit
 from stack.offsets.codec import checkpoint_tree
@@ -37,15 +38,12 @@ def find_job_point(stack: Stack, job: str, word: str | None, said: Mapping[str, 
         index.refresh()
         if word is None:
             word = f"@{_said(index, job, said)}"
-        divided = [one.feed for one in spec.inputs if not one.broadcast]
-        feed = divided[0] if len(divided) == 1 else None
-        parsed = parse_job_startpoint(word, time_ms())
-        return find_point(index, job, tasks_of(spec.partitions), parsed, feed)
+        return find_point(index, spec, parse_job_startpoint(word, time_ms()))
 
 
 def _said(index: CheckpointIndex, job: str, wanted: Mapping[str, str]) -> str:
     """The newest named point of which all of this was said."""
-    names = list(index.names(job))
+    names = [name for name in index.names(job) if not name.startswith(ALIGNED_PREFIX)]
     for name in reversed(names):
         point = index.annotated(job, name)
         if point is not None and wanted.items() <= dict(point.values).items():
@@ -59,10 +57,11 @@ def annotate_job(
     stack: Stack, job: str, name: str, values: Mapping[str, str], *, reason: str, by: str
 ) -> Annotated:
     """Give the point where a job stands now a name, and note that in the audit feed."""
+    refuse_bad_words(name, values)
     with watch_jobs(stack) as watch:
-        entry = watch.jobs.get(job)
-        is_still = not watch.look(job).reports
-        point = name_point(stack, entry.spec, name, values, by, is_still=is_still)
+        spec = watch.jobs.get(job).spec
+        stand = stand_of(stack, watch.nodes.job(job), spec)
+        point = name_point(stack, spec, stand, name, values, by=by)
     said = {"name": name, **point.values}
     write_audit(stack, AuditEntry("annotate", job, by, point.time_ms, reason, after=said))
     return point

@@ -10,7 +10,7 @@ from stack.deploy.inspect import Declared
 from stack.feeds.avro.schema import parse_avro
 from stack.feeds.registry.compatibility import Break, find_breaks
 from stack.model.feed import FeedSpec
-from stack.model.job import JobSettings, JobSpec, StoreSpec, ValueCodec
+from stack.model.job import MAIN_STAGE, JobSettings, JobSpec, StoreSpec, ValueCodec
 
 _APPLY = "and run `stack feeds apply`"
 
@@ -39,16 +39,20 @@ class Facts:
         """The feeds that the catalogue says this job writes."""
         return tuple(name for name, spec in self.feeds.items() if spec.by == self.job.name)
 
-    @property
-    def own_inputs(self) -> tuple[str, ...]:
-        """The inputs of which a task reads its own partition only."""
-        return tuple(one.feed for one in self.job.inputs if not one.broadcast)
+    def own_inputs(self, stage: str) -> tuple[str, ...]:
+        """The inputs of which a task of a stage reads its own partition only."""
+        return tuple(one.feed for one in self.job.inputs if one.stage == stage and not one.broadcast)
+
+    def own_counts(self, stage: str) -> dict[str, int]:
+        """The partitions of those that have a topic."""
+        own = self.own_inputs(stage)
+        return {name: self.partitions[name] for name in own if name in self.partitions}
 
     @property
-    def task_count(self) -> int | None:
-        """The partitions of the inputs, if they agree."""
-        counts = {self.partitions[name] for name in self.own_inputs if name in self.partitions}
-        return counts.pop() if len(counts) == 1 else None
+    def task_counts(self) -> dict[str, int]:
+        """By stage the partitions of its inputs, where they agree."""
+        counts = {stage: set(self.own_counts(stage).values()) for stage in self.job.stages}
+        return {stage: found.pop() for stage, found in counts.items() if len(found) == 1}
 
 
 def find_faults(facts: Facts) -> list[str]:
@@ -78,20 +82,27 @@ def _feed_faults(facts: Facts) -> Iterator[str]:
 
 def _partition_faults(facts: Facts) -> Iterator[str]:
     """Task n reads partition n of every input: a key must lie in the same one of each."""
-    if not facts.own_inputs:
-        yield (
-            "all inputs are broadcast: at least one must not be, for its partitions are the job's tasks; "
-            "take .broadcast() off one of them"
-        )
-    counts = {name: facts.partitions[name] for name in facts.own_inputs if name in facts.partitions}
-    if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        yield (
-            f"inputs must have the same number of partitions, but {told}; "
-            "declare them alike, or read a small one as .broadcast()"
-        )
-    tasks = facts.task_count
-    if tasks is not None and facts.settings.containers > tasks:
+    for stage in facts.job.stages:
+        where = f"stage {stage!r}: " if len(facts.job.stages) > 1 else ""
+        if not any(one.stage == stage for one in facts.job.inputs):
+            yield (
+                f"no task is of the first stage: at least one must read what others write; leave "
+                f"stage={facts.job.stages[-1]!r} out where it does"
+            )
+        elif not facts.own_inputs(stage):
+            yield (
+                f"{where}all inputs are broadcast: at least one must not be, for its partitions are the "
+                "job's tasks; take .broadcast() off one of them"
+            )
+        counts = facts.own_counts(stage)
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{name} has {count}" for name, count in counts.items())
+            yield (
+                f"{where}inputs must have the same number of partitions, but {told}; "
+                "declare them alike, or read a small one as .broadcast()"
+            )
+    tasks = sum(facts.task_counts.values())
+    if len(facts.task_counts) == len(facts.job.stages) and facts.settings.containers > tasks:
         yield (
             f"containers = {facts.settings.containers}, but the inputs have {tasks} partitions and the job "
             f"so many tasks; write {tasks} at most"
@@ -99,11 +110,24 @@ def _partition_faults(facts: Facts) -> Iterator[str]:
 
 
 def _output_faults(facts: Facts) -> Iterator[str]:
-    """A derived feed has one writer, and nobody reads what he writes himself."""
-    inputs = {one.feed for one in facts.job.inputs}
+    """A derived feed has one writer, and no task reads what it writes itself: a later stage may."""
+    inputs = {one.feed: one for one in facts.job.inputs}
+    for stage in facts.job.stages[1:]:
+        if not any(one.stage == stage and one.feed in facts.outputs for one in facts.job.inputs):
+            yield (
+                f"stage {stage!r} reads no feed that the job writes, so nothing comes before it; leave "
+                f"stage={stage!r} out, or read such a feed"
+            )
     for name in facts.outputs:
-        if name in inputs:
-            yield f"feed {name!r} is an input and an output of the job; write to another feed"
+        if name in inputs and inputs[name].stage == MAIN_STAGE:
+            yield (
+                f"feed {name!r} is an input and an output of the job; write to another feed, or read it in a "
+                'later stage: @job.task(..., stage="…")'
+            )
+        if name in inputs and inputs[name].broadcast:
+            yield f"feed {name!r} is written by the job itself: it cannot be read as .broadcast()"
+        if name in inputs and inputs[name].bootstrap:
+            yield f"feed {name!r} is written by the job itself: it cannot be read as .bootstrap()"
         for other, spec in facts.others.items():
             if name in spec.outputs:
                 yield (
@@ -136,21 +160,23 @@ def _lineage_faults(facts: Facts) -> Iterator[str]:
 
 def _state_faults(facts: Facts) -> Iterator[str]:
     """State belongs to partitions: with another number of them, keys would be looked for in the wrong one."""
-    tasks, name = facts.task_count, facts.job.name
-    if tasks is None:
-        return
+    name, before = facts.job.name, facts.running.stages if facts.running is not None else {}
     away = f"deploy under another name, or begin without state: `stack jobs remove {name} --state`"
-    if facts.running is not None and facts.running.partitions != tasks:
-        told = ", ".join(facts.own_inputs)
-        yield (
-            f"{told}: now {tasks} partitions, but the job's state was made for {facts.running.partitions}: "
-            f"keys have moved to others; {away}"
-        )
-        return
-    for store in facts.stores:
-        count = facts.changelogs.get(store.name, tasks)
-        if count != tasks:
-            yield f"store {store.name!r}: its changelog has {count} partitions, the job {tasks} tasks; {away}"
+    for stage, tasks in facts.task_counts.items():
+        if before.get(stage, tasks) != tasks:
+            told = ", ".join(facts.own_inputs(stage))
+            yield (
+                f"{told}: now {tasks} partitions, but the job's state was made for {before[stage]}: "
+                f"keys have moved to others; {away}"
+            )
+            continue
+        for store in facts.stores:
+            count = facts.changelogs.get(store.name, tasks)
+            if store.stage == stage and count != tasks:
+                yield (
+                    f"store {store.name!r}: its changelog has {count} partitions, the job {tasks} tasks; "
+                    f"{away}"
+                )
 
 
 def _store_faults(facts: Facts) -> Iterator[str]:
@@ -165,6 +191,11 @@ def _store_faults(facts: Facts) -> Iterator[str]:
                         f"store {store.name!r}: its {word} were {was}, now {now}: what it holds could not "
                         "be read; rename the store, which then begins empty, or keep them as they were"
                     )
+            if old.stage != store.stage:
+                yield (
+                    f"store {store.name!r}: it belonged to stage {old.stage!r}, now to {store.stage!r}, "
+                    "whose tasks have other keys; rename the store, which then begins empty"
+                )
         breaks = _schema_breaks(store, old, facts.breaks.get(store.name, ()))
         # The same field may break what several earlier versions wrote: once is enough.
         for one in {(one.path, one.rule): one for one in breaks}.values():

@@ -35,6 +35,7 @@ from stack.feeds.registry.compatibility import Level
 from stack.feeds.registry.decisions import find_subject_breaks
 from stack.model.feed import value_subject
 from stack.model.job import (
+    MAIN_STAGE,
     CodePlace,
     Desired,
     JobEntry,
@@ -44,6 +45,7 @@ from stack.model.job import (
     dead_name,
     redrive_name,
 )
+from stack.model.plan import job_tasks
 from stack.model.tables import refuse_faults
 from stack.offsets.checkpoints import checkpoints_topic
 from stack.offsets.codec import registered_id
@@ -120,12 +122,14 @@ def checked_spec(
 ) -> JobSpec:
     """The same for a job beside others, of which `running` is the version that has run so far."""
     stores, faults = stores_of(file, declared.store_names)
+    stores = tuple(replace(one, stage=declared.stage_of(one.name)) for one in stores)
     faults += [
         *input_faults(file, [one.feed for one in declared.inputs]),
         *_dead_faults(stack, declared, file),
     ]
     facts = gather_facts(stack, declared, file, stores, others=others, running=running)
     refuse_faults(f"job {declared.name!r}", [*faults, *find_faults(facts)], _HINT)
+    counts = facts.task_counts
     return JobSpec(
         name=declared.name,
         version=version,
@@ -133,9 +137,10 @@ def checked_spec(
         outputs=facts.outputs,
         stores=stores,
         settings=file.settings,
-        partitions=facts.task_count or 0,
+        partitions=counts.get(MAIN_STAGE, 0),
         code=_NOWHERE,
         deployed_at_ms=now_ms(),
+        later_stages=tuple((stage, counts.get(stage, 0)) for stage in declared.stages[1:]),
     )
 
 
@@ -192,7 +197,7 @@ def prepare(stack: Stack, spec: JobSpec, others: Iterable[JobEntry] = ()) -> Non
     """Make what the job needs to run; all of it may be made twice."""
     name = stack.settings.name
     horizons = [spec.settings.horizon_ms, *_horizons(others)]
-    changelogs = [changelog_plan(name, spec, one.name) for one in spec.stores]
+    changelogs = [changelog_plan(name, spec, one) for one in spec.stores]
     ensure_topics(stack.admin, [*changelogs, logs_plan(name), metrics_plan(name), *dead_plans(name, spec)])
     _grow_way_back(stack, spec)
     ensure_topics(stack.admin, [checkpoints_plan(name, horizons)], only_longer=True)
@@ -209,8 +214,9 @@ def _grow_way_back(stack: Stack, spec: JobSpec) -> None:
     """Every task reads its own partition of what is redriven, whatever number of them there was before."""
     topic = redrive_name(stack.settings.name, spec.name)
     found = stack.admin.describe([topic]).get(topic)
-    if found is not None and found.partitions < spec.partitions:
-        stack.admin.grow(topic, spec.partitions)
+    tasks = len(job_tasks(spec))
+    if found is not None and found.partitions < tasks:
+        stack.admin.grow(topic, tasks)
 
 
 def _write(jobs: JobsFeed, codes: CodeFeed, spec: JobSpec, packed: Packed) -> Deployed:

@@ -14,7 +14,7 @@ from typing import Any
 
 from stack.deploy.apart import Said, answer_apart, run_apart
 from stack.errors import BadConfig
-from stack.model.job import InputSpec
+from stack.model.job import MAIN_STAGE, InputSpec
 from stack.tasks.declare import Job
 from stack.tasks.load import JOB_FILE, load_job
 
@@ -29,6 +29,7 @@ class DeclaredHandler:
     inputs: tuple[InputSpec, ...]
     stores: tuple[str, ...]
     batch: bool
+    stage: str = MAIN_STAGE
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,22 @@ class Declared:
     def store_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for handler in self.handlers for name in handler.stores))
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages in the order in which records pass them: the first, then those behind as they stand in
+        the code."""
+        return tuple(dict.fromkeys([MAIN_STAGE, *(handler.stage for handler in self.handlers)]))
+
+    def stage_of(self, store: str) -> str:
+        """The stage whose tasks have a store."""
+        return next(handler.stage for handler in self.handlers if store in handler.stores)
+
 
 def declared_of(job: Job) -> Declared:
     """What a job that is at hand declares."""
-    handlers = (DeclaredHandler(one.name, one.inputs, one.stores, one.batch) for one in job.handlers)
+    handlers = (
+        DeclaredHandler(one.name, one.inputs, one.stores, one.batch, one.stage) for one in job.handlers
+    )
     return Declared(job.name, tuple(handlers))
 
 
@@ -77,6 +90,7 @@ def _understood(said: Said) -> Declared:
                     tuple(InputSpec(**spec) for spec in one["inputs"]),
                     tuple(one["stores"]),
                     one["batch"],
+                    one["stage"],
                 )
                 for one in tree["handlers"]
             ),
@@ -97,6 +111,7 @@ def _declaration(job: Job) -> dict[str, Any]:
                 "inputs": [asdict(spec) for spec in one.inputs],
                 "stores": list(one.stores),
                 "batch": one.batch,
+                "stage": one.stage,
             }
             for one in job.handlers
         ],

@@ -11,6 +11,7 @@ from stack.model.feed import FeedSpec
 from stack.model.group import GroupCommit
 from stack.model.job import JobSpec, group_name, redrive_name
 from stack.model.place import Place
+from stack.model.plan import job_tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,11 @@ def input_places(stack: Stack, spec: JobSpec, feeds: Mapping[str, FeedSpec]) -> 
         (stack.topic_of(one.feed, feeds[one.feed].version), number): one.feed
         for one in spec.inputs
         if not one.broadcast and one.feed in feeds
-        for number in range(spec.partitions)
+        for number in range(spec.stages[one.stage])
     }
     if spec.settings.keeps_dead_letters:
         back = redrive_name(stack.settings.name, spec.name)
-        places |= {(back, number): back for number in range(spec.partitions)}
+        places |= {(back, number): back for number in range(len(job_tasks(spec)))}
     return places
 
 

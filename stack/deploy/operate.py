@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from stack.connection import Stack
@@ -15,8 +15,16 @@ from stack.kafka.writer import LogWriter
 from stack.model.checkpoint import checkpoint_key
 from stack.model.feed import value_subject
 from stack.model.fleet import JobState
-from stack.model.job import Desired, JobEntry, changelog_name, redrive_name, rewind_id, transactional_id
-from stack.model.plan import tasks_of
+from stack.model.job import (
+    MAIN_STAGE,
+    Desired,
+    JobEntry,
+    changelog_name,
+    redrive_name,
+    rewind_id,
+    transactional_id,
+)
+from stack.model.plan import TaskId, job_tasks, tasks_of
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
 from stack.zookeeper.fleet import FleetNodes, open_fleet
 
@@ -66,11 +74,12 @@ def _asked(jobs: JobsFeed, name: str, desired: Desired) -> JobEntry:
 def scale(jobs: JobsFeed, name: str, containers: int) -> tuple[JobEntry, bool]:
     """Run a job in so many containers; answers whether that was news."""
     entry = jobs.get(name)
-    if containers > entry.spec.partitions:
+    tasks = len(job_tasks(entry.spec))
+    if containers > tasks:
         raise BadInput(
-            f"job {name!r} has {entry.spec.partitions} tasks, one per partition of its inputs: "
+            f"job {name!r} has {tasks} tasks, one per partition of its inputs: "
             f"of {containers} containers some would have none",
-            hint=f"Scale it to {entry.spec.partitions} at most.",
+            hint=f"Scale it to {tasks} at most.",
         )
     if entry.spec.settings.containers == containers:
         return entry, False
@@ -114,7 +123,9 @@ def remove_state(stack: Stack, jobs: JobsFeed, name: str) -> tuple[str, ...]:
         topic for topic in stack.admin.topic_names() if topic.startswith(first) and topic.endswith(last)
     )
     counts = [about.partitions for about in stack.admin.describe(changelogs).values()]
-    _delete_checkpoints(stack, name, max([*counts, *(one.partitions for one in specs)], default=0))
+    stages = {MAIN_STAGE, *(stage for one in specs for stage in one.stages)}
+    most = max([*counts, *(count for one in specs for count in one.stages.values())], default=0)
+    _delete_checkpoints(stack, name, [task for stage in stages for task in tasks_of(most, stage)])
     stack.admin.delete([*changelogs, *stack.admin.describe([redrive_name(stack.settings.name, name)])])
     _forget_schemas(stack, changelogs)
     shutil.rmtree(stack.settings.data / "state" / name, ignore_errors=True)
@@ -147,9 +158,9 @@ def _forget_schemas(stack: Stack, changelogs: Iterable[str]) -> None:
             stack.registry.delete_subject(value_subject(topic))
 
 
-def _delete_checkpoints(stack: Stack, name: str, partitions: int) -> None:
+def _delete_checkpoints(stack: Stack, name: str, tasks: Sequence[TaskId]) -> None:
     topic = checkpoints_topic(stack.settings.name)
-    if partitions and topic in stack.admin.describe([topic]):
-        tombstones = [{"key": checkpoint_key(name, task), "value": None} for task in tasks_of(partitions)]
+    if tasks and topic in stack.admin.describe([topic]):
+        tombstones = [{"key": checkpoint_key(name, task), "value": None} for task in tasks]
         with LogWriter(stack.access) as writer:
             writer.write(topic, tombstones, checkpoint_partition(name))

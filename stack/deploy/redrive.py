@@ -23,7 +23,7 @@ from stack.kafka.writer import LogWriter
 from stack.machine import time_ms
 from stack.model.dead import ATTEMPT, LETTER, DeadLetter, Headers, letter_headers
 from stack.model.job import redrive_name, redriven_name
-from stack.model.plan import TaskId
+from stack.model.plan import TaskId, job_tasks, task_number
 
 # What one transaction brings back.
 _MOST_RECORDS, _MOST_BYTES = 500, 8 << 20
@@ -227,11 +227,11 @@ class _ToJob(_Way):
                 f"job {job!r} has no topic {self._topic!r}",
                 hint='Deploy it with on_error = "dead-letter", which makes it; or redrive --to source.',
             )
-        self._partitions = found[self._topic].partitions
+        self._spec_of_job = spec
 
     def check(self, found: Found) -> None:
         super().check(found)
-        if TaskId.parse(found.letter.task).partition >= self._partitions:
+        if TaskId.parse(found.letter.task) not in job_tasks(self._spec_of_job):
             raise BadInput(
                 f"job {self._job!r} has no task {found.letter.task} any more",
                 hint="Its inputs have fewer partitions now: redrive --to source.",
@@ -240,8 +240,8 @@ class _ToJob(_Way):
     def write(self, writer: LogWriter, found: Found) -> None:
         letter = found.letter
         headers: Headers = (*letter_headers(letter), (LETTER, found.name.encode()))
-        partition = TaskId.parse(letter.task).partition
-        writer.write_one(self._topic, letter.value, letter.key, headers=headers, partition=partition)
+        number = task_number(self._spec_of_job, TaskId.parse(letter.task))
+        writer.write_one(self._topic, letter.value, letter.key, headers=headers, partition=number)
 
 
 class _ToSource(_Way):

@@ -6,7 +6,7 @@ import base64
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stack.engine.rewind import StateChoice
@@ -20,7 +20,12 @@ from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder
 
 @dataclass(frozen=True)
 class Intent:
-    """Where each task goes, and what is cut off from tables. `asked` is what the person typed."""
+    """Where each task goes, and what is cut off from tables. `asked` is what the person typed.
+
+    `followers` are jobs that go back with this one, since they read what it writes; `leader` is the job that
+    was asked for. What each passes over lies between `gaps`, per input and partition, and its end at the
+    landing.
+    """
 
     id: str
     words: str
@@ -31,6 +36,13 @@ class Intent:
     # Per table output the offsets at which its partitions are cut.
     cuts: Mapping[str, tuple[int, ...]]
     asked: str = ""
+    leader: str = ""
+    gaps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    followers: Mapping[str, Intent] = field(default_factory=dict)
+
+    def jobs(self, name: str) -> dict[str, Intent]:
+        """All that go back, the job of this name first."""
+        return {name: self, **self.followers}
 
     @property
     def mark(self) -> str:
@@ -39,20 +51,38 @@ class Intent:
 
     def to_text(self, task: TaskId, encode: CheckpointEncoder) -> str:
         """What the checkpoint of one task carries."""
-        target = self.targets[task]
-        packed = None if target is None else base64.b64encode(encode(target)).decode()
-        return json.dumps(
-            {
-                "id": self.id,
-                "to": self.words,
-                "asked": self.asked,
-                "by": self.by,
-                "reason": self.reason,
-                "state": str(self.state),
-                "target": packed,
-                "cuts": {feed: list(offsets) for feed, offsets in self.cuts.items()},
-            }
-        )
+        tree = {**self._tree(), "target": _packed(self.targets[task], encode)}
+        if task == min(self.targets):
+            # Once is enough: who goes on with it needs the intents of all tasks anyway.
+            tree["followers"] = {job: one._whole_tree(encode) for job, one in self.followers.items()}
+        return json.dumps(tree)
+
+    def _tree(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "to": self.words,
+            "asked": self.asked,
+            "by": self.by,
+            "reason": self.reason,
+            "state": str(self.state),
+            "cuts": {feed: list(offsets) for feed, offsets in self.cuts.items()},
+            "leader": self.leader,
+            "gaps": {feed: list(offsets) for feed, offsets in self.gaps.items()},
+        }
+
+    def _whole_tree(self, encode: CheckpointEncoder) -> dict[str, Any]:
+        return {
+            **self._tree(),
+            "targets": {str(task): _packed(one, encode) for task, one in self.targets.items()},
+        }
+
+
+def _packed(target: Checkpoint | None, encode: CheckpointEncoder) -> str | None:
+    return None if target is None else base64.b64encode(encode(target)).decode()
+
+
+def _unpacked(text: str | None, decode: CheckpointDecoder) -> Checkpoint | None:
+    return None if text is None else decode(base64.b64decode(text))
 
 
 def new_intent(
@@ -91,19 +121,28 @@ def intent_of(points: Mapping[TaskId, Checkpoint | None], decode: CheckpointDeco
     trees: dict[TaskId, dict[str, Any]] = {
         task: json.loads(point.annotations[REWIND]) for task, point in points.items() if point is not None
     }
-    tree = next(iter(trees.values()))
+    targets = {task: _unpacked(one["target"], decode) for task, one in trees.items()}
+    followers = {
+        job: _from_tree(one, {TaskId.parse(task): _unpacked(text, decode) for task, text in of_it.items()})
+        for tree in trees.values()
+        for job, one in tree.get("followers", {}).items()
+        for of_it in [one["targets"]]
+    }
+    return replace(_from_tree(next(iter(trees.values())), targets), followers=followers)
+
+
+def _from_tree(tree: Mapping[str, Any], targets: Mapping[TaskId, Checkpoint | None]) -> Intent:
     return Intent(
         tree["id"],
         tree["to"],
         tree["by"],
         tree["reason"],
         StateChoice(tree["state"]),
-        {
-            task: None if one["target"] is None else decode(base64.b64decode(one["target"]))
-            for task, one in trees.items()
-        },
+        targets,
         {feed: tuple(offsets) for feed, offsets in tree["cuts"].items()},
         tree.get("asked", ""),
+        tree.get("leader", ""),
+        {feed: tuple(offsets) for feed, offsets in tree.get("gaps", {}).items()},
     )
 
 
@@ -146,5 +185,7 @@ def audit_of(job: str, intent: Intent, before: Mapping[TaskId, Checkpoint]) -> A
             "id": intent.id,
             "state": str(intent.state),
             "tasks": told(intent.targets),
+            **({"with": intent.leader} if intent.leader not in ("", job) else {}),
+            **({"cascade": sorted(intent.followers)} if intent.followers else {}),
         },
     )

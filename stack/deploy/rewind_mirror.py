@@ -18,23 +18,16 @@ def mirror_landing(stack: Stack, spec: JobSpec, points: Sequence[Checkpoint]) ->
     """Move the group to where the tasks go on. It is a copy that nobody works with, and a container that
     runs lets it follow within a second: a fault here is none of the rewind."""
     try:
-        moved: dict[str, dict[Place, int]] = {}
+        moved: dict[Place, int] = {}
         for one in spec.inputs:
             if one.broadcast:
                 continue
             topic = stack.topic_of(one.feed, stack.feed(one.feed).version)
-            lows = {
-                number: bound.low
-                for number, bound in stack.admin.bounds(topic, range(spec.partitions)).items()
-            }
-            for point in points:
+            own = {point.task.partition: point for point in points if point.task.stage == one.stage}
+            for number, bound in stack.admin.bounds(topic, sorted(own)).items():
                 # Before its first commit a task has no place: it begins at the oldest record.
-                known = point.inputs.get(one.feed)
-                number = point.task.partition
-                offset = lows[number] if known is None else known.offsets.get(number, lows[number])
-                group = group_name(stack.settings.name, spec.name, point.task.stage)
-                moved.setdefault(group, {})[topic, number] = offset
-        for group, offsets in moved.items():
-            stack.admin.move_group(group, offsets)
+                known = own[number].inputs.get(one.feed)
+                moved[topic, number] = bound.low if known is None else known.offsets.get(number, bound.low)
+        stack.admin.move_group(group_name(stack.settings.name, spec.name), moved)
     except FeedstackError as error:
         log.warning("the group of job %s follows when it runs again: %s", spec.name, error.message)

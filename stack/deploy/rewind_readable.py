@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from stack.connection import Stack
 from stack.deploy.jobs import JobsFeed
@@ -42,15 +42,6 @@ _ELSE = (
     "Deploy a version that reads them, choose a point of the version that runs, or let stores be: --state "
     "keep, or --state empty."
 )
-
-
-class Asked(Protocol):
-    """What of the wish of a person matters here."""
-
-    @property
-    def state(self) -> StateChoice: ...
-    @property
-    def best_effort(self) -> bool: ...
 
 
 class _Present:
@@ -103,28 +94,36 @@ class _Span:
 
 
 class Readable:
-    """Finds what a rewind of one job would bring back and nobody could read."""
+    """Finds what a rewind of one job would bring back and nobody could read.
+
+    `gaps` are, per input, where a job that follows another begins to pass over it.
+    """
 
     def __init__(
         self,
         stack: Stack,
         jobs: JobsFeed,
         spec: JobSpec,
-        asked: Asked,
+        gaps: Mapping[str, Sequence[int]],
+        *,
+        best_effort: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._stack = stack
         self._jobs = jobs
         self._spec = spec
-        self._asked = asked
+        self._gaps = gaps
+        self._best_effort = best_effort
         self._clock = clock
         self._state = stack.registry.state()
 
-    def refusals(self, moves: Sequence[Move]) -> Iterator[Refusal]:
+    def refusals(self, moves: Sequence[Move], state: StateChoice) -> Iterator[Refusal]:
         """Everything that speaks against going back there."""
         for one in self._spec.inputs:
-            yield from self._input(one.feed, moves)
-        if self._asked.state is StateChoice.THEN:
+            # What its own stages wrote is not read again: they write it anew.
+            if one.feed not in self._spec.inner_feeds:
+                yield from self._input(one.feed, moves)
+        if state is StateChoice.THEN:
             for store in self._spec.stores:
                 yield from self._store(store, moves)
 
@@ -132,7 +131,7 @@ class Readable:
 
     def _input(self, feed: str, moves: Sequence[Move]) -> Iterator[Refusal]:
         policy = self._spec.settings.errors_of(feed)
-        if self._asked.best_effort and policy.on_error is not OnError.STOP:
+        if self._best_effort and policy.on_error is not OnError.STOP:
             return
         doubts = _Doubts(self._state, value_subject(feed), self._stack.schema(feed).schema)
         if not doubts.any:
@@ -176,7 +175,13 @@ class Readable:
                 start = low if then is None else max(low, then.offsets.get(number, low))
                 known = found.get(number, _Span(start, end))
                 found[number] = _Span(min(known.start, start), min(max(known.end, end), bounds[number].high))
-        return {number: span for number, span in found.items() if span.start < span.end}
+        cuts = dict(enumerate(self._gaps.get(feed, ())))
+        ends = {number: min(span.end, cuts.get(number, span.end)) for number, span in found.items()}
+        return {
+            number: _Span(span.start, ends[number])
+            for number, span in found.items()
+            if span.start < ends[number]
+        }
 
     # Stores
 

@@ -1,4 +1,4 @@
-"""Brings a job back to a point: inputs, state and table outputs together.
+"""Brings a job back to a point: inputs, state and table outputs together; and jobs that follow it with it.
 
 A rewind that was cut off anywhere is simply asked for again. Its steps:
 
@@ -20,17 +20,23 @@ have is none, and the next one takes its place.
 The mark is a request, the intent is the truth. A mark without an intent is of a rewind that has done nothing
 yet, or everything: whoever comes next may put another in its place, or take it away. All rewinds of a job
 write under one transactional id, so of two at once the earlier is fenced.
+
+Jobs that follow go through the same steps at the same time, in the same transactions: under the id of the
+job that leads, whose intent has theirs in it. Their own ids are taken over, too, before nobody is left who
+could write another intent.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from stack.connection import Stack
 from stack.deploy.jobs import JobsFeed
-from stack.deploy.operate import fence_slots
+from stack.deploy.operate import fence_slots, take_over
+from stack.deploy.rewind_inputs import LandingInputs
 from stack.deploy.rewind_intent import Intent, audit_of, intent_id, intent_of, is_intent
 from stack.deploy.rewind_mirror import mirror_landing
 from stack.deploy.topics import ensure_topics
@@ -48,7 +54,7 @@ from stack.model.checkpoint import (
     checkpoint_key,
 )
 from stack.model.job import JobEntry, JobSpec, changelog_name, rewind_id
-from stack.model.plan import TaskId, tasks_of
+from stack.model.plan import TaskId, job_tasks
 from stack.offsets.audit import audit_name, audit_plan, to_record
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic, last_checkpoints
 from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, registered_id
@@ -63,9 +69,13 @@ _STOP_S, _LOOK_S = 30.0, 0.1
 REWOUND_BY, REWOUND_TO, REWOUND_ASKED = "rewound-by", "rewound-to", "rewound-asked"
 
 Say = Callable[[str], None]
-Look = Callable[[JobSpec], Mapping[str, tuple[int, ...]]]
-"""Where the table outputs are to be cut, asked once nobody writes to them any more; BadInput with what
+Made = tuple[int, Mapping[str, OutputPoint]]
+"""When the checkpoints of a rewind are made, and where outputs end then. They share it: whoever goes back to
+one of them goes back to all."""
+Look = Callable[[Mapping[str, JobSpec], Intent], Intent]
+"""The intent with where tables are to be cut, asked once nobody writes to them any more; BadInput with what
 speaks against the rewind after all."""
+Newest = dict[str, dict[TaskId, Checkpoint]]
 
 
 @dataclass(frozen=True)
@@ -79,13 +89,13 @@ class Landed:
 
 
 class Rewinding:
-    """Carries an intent out. `reports` tells how many containers of the job are still to be seen."""
+    """Carries an intent out. `reports` tells how many containers of a job are still to be seen."""
 
     def __init__(
         self,
         stack: Stack,
         jobs: JobsFeed,
-        reports: Callable[[], int],
+        reports: Callable[[str], int],
         say: Say = lambda _: None,
         *,
         clock: Callable[[], float] = monotonic,
@@ -100,45 +110,70 @@ class Rewinding:
         self._decode = CheckpointDecoder(stack.registry)
 
     def pending(self, spec: JobSpec) -> Intent | None:
-        """The rewind of a job that was begun and not brought to its end."""
+        """The rewind of a job that was begun and not brought to its end; that of its leader if it follows."""
         newest = self._newest(spec)
-        return intent_of({task: newest.get(task) for task in tasks_of(spec.partitions)}, self._decode)
+        found = intent_of({task: newest.get(task) for task in job_tasks(spec)}, self._decode)
+        if found is None or found.leader in ("", spec.name):
+            return found
+        leader = self._jobs.find(found.leader)
+        whole = None if leader is None else self.pending(leader.spec)
+        # Only what the leader says as well may have been begun.
+        return whole if whole is not None and whole.id == found.id else None
 
     def carry_out(self, name: str, intent: Intent, look: Look | None = None) -> Landed:
         """All steps; what an earlier try has done is not done again. `look` belongs to a new intent."""
         began = self._clock()
         with self._told(name):
             ensure_topics(self._stack.admin, [audit_plan(self._stack.settings.name)])
-            spec = self._mark(name, intent).spec
-            self._say(f"stopping the containers of {name}")
-            self._await_stop()
+            specs = self._mark_all(name, intent)
+            self._say(f"stopping the containers of {', '.join(specs)}")
+            self._await_stop(specs)
             with self._writer(name) as writer:
-                self._fence(spec)
+                self._fence(specs, name)
                 if look is not None:
-                    intent = self._looked(spec, intent, look)
-                before = self._write_intent(writer, spec, intent)
+                    intent = self._looked(specs, intent, look)
+                intents = {job: one for job, one in intent.jobs(name).items() if job in specs}
+                before = self._write_intents(writer, specs, intents)
                 self._say("bringing state and tables back")
-                state, outputs, rest = self._undo(writer, spec, intent)
-                self._land(writer, spec, intent, before, rest)
-            self._clear_mark(name, intent.id)
+                state, outputs, rest = self._undo(writer, specs, intents)
+                self._land(writer, specs, intents, before, rest)
+            for job in specs:
+                self._clear_mark(job, intent.id)
         return Landed(intent, state, outputs, self._clock() - began)
 
     def clear(self, entry: JobEntry) -> str | None:
-        """Take away what is left of a rewind that has nothing to do any more: its mark, and an intent that
+        """Take away what is left of a rewind that has nothing to do any more: its marks, and intents that
         not all tasks have. The point that the job is back at by it; None if nothing of it was done."""
         spec = entry.spec
         with self._told(spec.name), self._writer(spec.name) as writer:
             if self.pending(spec) is not None:
                 raise _busy(spec.name)
             newest = self._newest(spec)
-            if any(map(is_intent, newest.values())):
-                self._fence(spec)
-                newest = self._newest(spec)
-                points = [_as_before(one) for one in newest.values() if is_intent(one)]
-                self._commit_points(writer, spec.name, points)
-            self._clear_mark(spec.name, entry.rewind)
+            for job, other in self._marked_alike(entry).items():
+                self._clear_intents(writer, {job: other}, spec.name)
+                self._clear_mark(job, entry.rewind if job == spec.name else _id_of(entry.rewind))
         landed = (one for one in newest.values() if self._is_landing(one, entry))
         return next((one.annotations[REWOUND_TO] for one in landed), None)
+
+    def _marked_alike(self, entry: JobEntry) -> dict[str, JobSpec]:
+        """All jobs whose entries have the mark of the same rewind."""
+        entries = self._jobs.look()[0] if entry.rewind is not None else {}
+        same = {
+            name: one.spec
+            for name, one in entries.items()
+            if one.rewind is not None and _id_of(one.rewind) == _id_of(entry.rewind)
+        }
+        return {entry.spec.name: entry.spec, **same}
+
+    def _clear_intents(self, writer: TransactionWriter, one: Mapping[str, JobSpec], own: str) -> None:
+        ((job, spec),) = one.items()
+        if any(map(is_intent, self._newest(spec).values())) or job != own:
+            self._fence(one, own)
+            newest = self._newest(spec)
+            made = time_ms(), self._outputs_now(newest)
+            points = [_as_before(point, made) for point in newest.values() if is_intent(point)]
+            if points:
+                self._commit_points(writer, points)
 
     @staticmethod
     def _is_landing(one: Checkpoint, entry: JobEntry) -> bool:
@@ -175,15 +210,21 @@ class Rewinding:
             yield writer
 
     def _newest(self, spec: JobSpec) -> dict[TaskId, Checkpoint]:
-        return last_checkpoints(self._stack, self._decode, spec.name, tasks_of(spec.partitions))
+        return last_checkpoints(self._stack, self._decode, spec.name, job_tasks(spec))
 
     # 1. mark, 7. go on
 
-    def _mark(self, name: str, intent: Intent) -> JobEntry:
-        entry = self._jobs.update(name, lambda one: one and replace(one, rewind=intent.mark))
-        if entry is None:
-            raise NotFound(f"job {name!r} was removed by someone just now")
-        return entry
+    def _mark_all(self, name: str, intent: Intent) -> dict[str, JobSpec]:
+        """Mark all that go back. One that follows and was removed meanwhile has nothing to bring back."""
+        specs = {}
+        for job, one in intent.jobs(name).items():
+            mark = one.mark
+            entry = self._jobs.update(job, lambda before, mark=mark: before and replace(before, rewind=mark))  # type: ignore[misc]
+            if entry is not None:
+                specs[job] = entry.spec
+            elif job == name:
+                raise NotFound(f"job {name!r} was removed by someone just now")
+        return specs
 
     def _clear_mark(self, name: str, mark: str | None) -> None:
         """Whoever has put another mark there goes on with it."""
@@ -196,46 +237,62 @@ class Rewinding:
 
         self._jobs.update(name, change)
 
-    def _await_stop(self) -> None:
+    def _await_stop(self, names: Iterable[str]) -> None:
         """A last commit of each container loses nothing; one that does not come is fenced."""
         deadline = self._clock() + _STOP_S
-        while self._reports() and self._clock() < deadline:
-            sleep(_LOOK_S)
+        for name in names:
+            while self._reports(name) and self._clock() < deadline:
+                sleep(_LOOK_S)
 
     # 2. fence, 3. look, 4. intent
 
-    def _fence(self, spec: JobSpec) -> None:
-        fence_slots(self._stack, spec.name, spec.partitions)
+    def _fence(self, specs: Mapping[str, JobSpec], leader: str) -> None:
+        """Whoever writes checkpoints of these jobs, but for this rewind itself."""
+        for job, spec in specs.items():
+            fence_slots(self._stack, job, len(job_tasks(spec)))
+            if job != leader:
+                take_over(self._stack, rewind_id(self._stack.settings.name, job))
 
-    def _looked(self, spec: JobSpec, intent: Intent, look: Look) -> Intent:
+    def _looked(self, specs: Mapping[str, JobSpec], intent: Intent, look: Look) -> Intent:
         try:
-            return replace(intent, cuts=look(spec))
-        except BadInput:
-            self._clear_mark(spec.name, intent.id)
+            return look(specs, intent)
+        except (BadInput, NotFound):
+            for job in specs:
+                self._clear_mark(job, intent.id)
             raise
 
-    def _write_intent(
-        self, writer: TransactionWriter, spec: JobSpec, intent: Intent
-    ) -> dict[TaskId, Checkpoint]:
+    def _write_intents(
+        self, writer: TransactionWriter, specs: Mapping[str, JobSpec], intents: Mapping[str, Intent]
+    ) -> Newest:
         """Until every task's newest checkpoint is the intent, and nobody is left who could write another."""
+        leader = next(iter(intents))
         for _ in range(_TRIES):
-            newest = self._newest(spec)
-            ids = {intent_id(newest[task]) if task in newest else None for task in intent.targets}
-            if ids == {intent.id}:
+            newest = {job: self._newest(specs[job]) for job in intents}
+            missing = [job for job, one in intents.items() if not _has_intent(one, newest[job])]
+            if not missing:
                 return newest
-            if len(ids) == 1 and None not in ids:
-                raise _busy(spec.name)
-            ends = self._outputs_now(newest)
+            for job in missing:
+                _refuse_busy(job, intents[job], newest[job])
             self._commit_points(
                 writer,
-                spec.name,
-                [self._intent_point(spec, intent, task, newest.get(task), ends) for task in intent.targets],
+                [
+                    point
+                    for job, intent in intents.items()
+                    for point in self._intent_points(specs[job], intent, newest[job])
+                ],
             )
-            self._fence(spec)
+            self._fence(specs, leader)
         raise LostOwnership(
-            f"containers of {spec.name!r} are started again and again while it goes back",
+            f"containers of {leader!r} are started again and again while it goes back",
             hint="Is there a runner of an older version? Stop it, and repeat the command.",
         )
+
+    def _intent_points(
+        self, spec: JobSpec, intent: Intent, newest: Mapping[TaskId, Checkpoint]
+    ) -> Iterator[Checkpoint]:
+        made = time_ms(), self._outputs_now(newest)
+        for task in intent.targets:
+            yield self._intent_point(spec, intent, task, newest.get(task), made)
 
     def _intent_point(
         self,
@@ -243,10 +300,10 @@ class Rewinding:
         intent: Intent,
         task: TaskId,
         newest: Checkpoint | None,
-        outputs: Mapping[str, OutputPoint],
+        made: Made,
     ) -> Checkpoint:
         said = {REWIND: intent.to_text(task, self._encode)}
-        now_ms = time_ms()
+        now_ms, outputs = made
         if newest is None:
             return Checkpoint(
                 spec.name, task, spec.version, 1, now_ms, {}, annotations=said, slot=REWIND_SLOT
@@ -261,37 +318,47 @@ class Rewinding:
             outputs=outputs,
         )
 
-    def _commit_points(self, writer: TransactionWriter, job: str, points: list[Checkpoint]) -> None:
+    def _commit_points(self, writer: TransactionWriter, points: Iterable[Checkpoint]) -> None:
         writer.begin_if_needed()
-        self._write_points(writer, job, points)
+        self._write_points(writer, points)
         writer.deliver_or_abort()
         writer.commit_delivered()
 
-    def _write_points(self, writer: LogWriter, job: str, points: list[Checkpoint]) -> None:
-        keys = [checkpoint_key(job, one.task) for one in points]
-        writer.write_pairs(self._topic, keys, list(map(self._encode, points)), checkpoint_partition(job))
+    def _write_points(self, writer: LogWriter, points: Iterable[Checkpoint]) -> None:
+        for job, of_it in itertools.groupby(points, lambda one: one.job):
+            own = list(of_it)
+            keys = [checkpoint_key(job, one.task) for one in own]
+            writer.write_pairs(self._topic, keys, list(map(self._encode, own)), checkpoint_partition(job))
 
     # 5. undo
 
     def _undo(
-        self, writer: TransactionWriter, spec: JobSpec, intent: Intent
+        self, writer: TransactionWriter, specs: Mapping[str, JobSpec], intents: Mapping[str, Intent]
     ) -> tuple[int, int, list[Change]]:
         """Append what is needed; the last of it is left to go with the landing.
 
         No transaction is open while logs are read: that may take longer than one may last.
         """
         counts, waiting, held = [0, 0], list[Change](), 0
-        for place, changes in enumerate((self._state_changes(spec, intent), self._output_changes(intent))):
-            for one in changes:
-                counts[place] += len(one.keys)
-                held += len(one.keys)
-                waiting.append(one)
-                if held >= _MOST_CHANGES:
-                    self._append(writer, waiting)
-                    writer.deliver_or_abort()
-                    writer.commit_delivered()
-                    waiting, held = [], 0
+        for place, one in self._changes(specs, intents):
+            counts[place] += len(one.keys)
+            held += len(one.keys)
+            waiting.append(one)
+            if held >= _MOST_CHANGES:
+                self._append(writer, waiting)
+                writer.deliver_or_abort()
+                writer.commit_delivered()
+                waiting, held = [], 0
         return counts[0], counts[1], waiting
+
+    def _changes(
+        self, specs: Mapping[str, JobSpec], intents: Mapping[str, Intent]
+    ) -> Iterator[tuple[int, Change]]:
+        """All of state (0) and of tables (1)."""
+        for job, intent in intents.items():
+            yield from ((0, one) for one in self._state_changes(specs[job], intent))
+        for intent in intents.values():
+            yield from ((1, one) for one in self._output_changes(intent))
 
     def _state_changes(self, spec: JobSpec, intent: Intent) -> Iterator[Change]:
         if intent.state is StateChoice.KEEP:
@@ -299,6 +366,8 @@ class Rewinding:
         for store in spec.stores:
             log = LogUndo(self._stack, changelog_name(self._stack.settings.name, spec.name, store.name))
             for task, target in intent.targets.items():
+                if task.stage != store.stage:
+                    continue
                 point = None if target is None else target.stores.get(store.name)
                 cut = 0 if point is None else point.end
                 is_empty = intent.state is StateChoice.EMPTY
@@ -321,47 +390,55 @@ class Rewinding:
     def _land(
         self,
         writer: TransactionWriter,
-        spec: JobSpec,
-        intent: Intent,
-        before: Mapping[TaskId, Checkpoint],
+        specs: Mapping[str, JobSpec],
+        intents: Mapping[str, Intent],
+        before: Newest,
         rest: Iterable[Change],
     ) -> None:
-        if self._jobs.find(spec.name) is None:
-            raise NotFound(f"job {spec.name!r} was removed by someone while it went back")
+        for job in intents:
+            if self._jobs.find(job) is None:
+                raise NotFound(f"job {job!r} was removed by someone while it went back")
         self._append(writer, rest)
         writer.deliver_or_abort()
-        outputs = self._outputs_now(before)
-        points = [self._landing(spec, intent, before[task], outputs) for task in intent.targets]
-        self._write_points(writer, spec.name, points)
-        key, value = to_record(audit_of(spec.name, intent, before))
-        writer.write_pairs(audit_name(self._stack.settings.name), [key], [value])
+        landed: dict[str, list[Checkpoint]] = {}
+        for job, intent in intents.items():
+            made = time_ms(), self._outputs_now(before[job])
+            inputs = LandingInputs(self._stack, specs[job], intent)
+            landed[job] = [
+                self._landing(specs[job], intent, before[job][task], made, inputs) for task in intent.targets
+            ]
+            self._write_points(writer, landed[job])
+            key, value = to_record(audit_of(job, intent, before[job]))
+            writer.write_pairs(audit_name(self._stack.settings.name), [key], [value])
         writer.deliver_or_abort()
         writer.commit_delivered()
-        mirror_landing(self._stack, spec, points)
+        for job, points in landed.items():
+            mirror_landing(self._stack, specs[job], points)
 
     def _landing(
-        self, spec: JobSpec, intent: Intent, before: Checkpoint, outputs: Mapping[str, OutputPoint]
+        self, spec: JobSpec, intent: Intent, before: Checkpoint, made: Made, inputs: LandingInputs
     ) -> Checkpoint:
         """Where a task goes on: the inputs of the target, and logs as they end now."""
         target = intent.targets[before.task]
-        # What is redriven does not come a second time: dead letters are no part of the past of a feed.
-        feeds = {one.feed for one in spec.inputs}
-        kept = {feed: point for feed, point in before.inputs.items() if feed not in feeds}
         return replace(
             before,
             version=spec.version,
             number=before.number + 1,
-            time_ms=time_ms(),
-            inputs={**({} if target is None else target.inputs), **kept},
+            time_ms=made[0],
+            inputs=inputs.of(before, target),
             stores=self._stores_now(spec, before.task),
-            outputs=outputs,
+            outputs=made[1],
             event_time_ms=None if target is None else target.event_time_ms,
             annotations={REWOUND_TO: intent.words, REWOUND_BY: intent.id, REWOUND_ASKED: intent.asked},
         )
 
     def _stores_now(self, spec: JobSpec, task: TaskId) -> dict[str, StorePoint]:
         stack = self._stack
-        names = {one.name: changelog_name(stack.settings.name, spec.name, one.name) for one in spec.stores}
+        names = {
+            one.name: changelog_name(stack.settings.name, spec.name, one.name)
+            for one in spec.stores
+            if one.stage == task.stage
+        }
         about = stack.admin.describe(list(names.values()))
         ends = stack.admin.all_ends([(topic, task.partition) for topic in names.values()])
         return {
@@ -380,9 +457,26 @@ class Rewinding:
         return found
 
 
-def _as_before(intent: Checkpoint) -> Checkpoint:
-    """The commit that an intent stands on, once more."""
-    return replace(intent, number=intent.number + 1, time_ms=time_ms(), annotations={})
+def _id_of(mark: str | None) -> str | None:
+    """The id of the rewind that a mark is of."""
+    return None if mark is None else mark.rpartition(", ")[2]
+
+
+def _as_before(intent: Checkpoint, made: Made) -> Checkpoint:
+    """The commit that an intent stands on, once more: others may have committed since."""
+    return replace(intent, number=intent.number + 1, time_ms=made[0], outputs=made[1], annotations={})
+
+
+def _has_intent(intent: Intent, newest: Mapping[TaskId, Checkpoint]) -> bool:
+    """Whether the newest checkpoint of every task says so."""
+    return all(task in newest and intent_id(newest[task]) == intent.id for task in intent.targets)
+
+
+def _refuse_busy(job: str, intent: Intent, newest: Mapping[TaskId, Checkpoint]) -> None:
+    """BadInput if all tasks say that another rewind is under way."""
+    ids = {intent_id(newest[task]) if task in newest else None for task in intent.targets}
+    if len(ids) == 1 and not ids <= {None, intent.id}:
+        raise _busy(job)
 
 
 def _busy(job: str) -> BadInput:

@@ -53,6 +53,7 @@ _KEYS: dict[str, Parse] = {
     "retries": whole(0, 1_000),
     "retry_backoff": duration_ms("1ms", "15s"),
     "metrics": flag,
+    "align": duration_ms("1s", "1d"),
 }
 _STORE_KEYS: dict[str, Parse] = {
     "key": one_of(tuple(KeyCodec)),
@@ -69,6 +70,7 @@ _RENAMED = {
     "record_limit": "record_limit_ms",
     "deploy_limit": "deploy_limit_ms",
     "retry_backoff": "retry_backoff_ms",
+    "align": "align_ms",
 }
 
 

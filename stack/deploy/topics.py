@@ -10,6 +10,7 @@ from stack.kafka.admin import KafkaAdmin, TopicPlan
 from stack.model.freshness import alarms_name
 from stack.model.job import (
     JobSpec,
+    StoreSpec,
     changelog_name,
     dead_name,
     logs_name,
@@ -17,6 +18,7 @@ from stack.model.job import (
     redriven_name,
 )
 from stack.model.metrics import metrics_name
+from stack.model.plan import job_tasks
 from stack.offsets.checkpoints import PARTITIONS, checkpoints_topic
 
 LOGS_RETENTION_MS = 7 * DAY_MS
@@ -29,10 +31,10 @@ _SEGMENT_BYTES = 256 << 20
 _LAG = "min.compaction.lag.ms"
 
 
-def changelog_plan(stack: str, spec: JobSpec, store: str) -> TopicPlan:
-    """The changelog of a store: one partition per task."""
+def changelog_plan(stack: str, spec: JobSpec, store: StoreSpec) -> TopicPlan:
+    """The changelog of a store: one partition per task of its stage."""
     settings = _kept_for(spec.settings.horizon_ms)
-    return TopicPlan(changelog_name(stack, spec.name, store), spec.partitions, settings)
+    return TopicPlan(changelog_name(stack, spec.name, store.name), spec.stages[store.stage], settings)
 
 
 def checkpoints_plan(stack: str, horizons_ms: Iterable[int]) -> TopicPlan:
@@ -77,7 +79,7 @@ def dead_plans(stack: str, spec: JobSpec) -> list[TopicPlan]:
     marks = {**arrival, "cleanup.policy": "compact,delete", "retention.ms": str(_MARKS_RETENTION_MS)}
     return [
         TopicPlan(dead_name(stack, spec.name), spec.partitions, letters),
-        TopicPlan(redrive_name(stack, spec.name), spec.partitions, back),
+        TopicPlan(redrive_name(stack, spec.name), len(job_tasks(spec)), back),
         TopicPlan(redriven_name(stack, spec.name), 1, marks),
     ]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from stack.errors import BadInput, FeedstackError, LostOwnership, Unavailable
 from stack.model.fleet import JobState, JobStatus
 from stack.model.job import Desired, JobEntry, JobSpec
-from stack.model.plan import ContainerReport, TaskState
+from stack.model.plan import ContainerReport, TaskState, job_tasks
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def judge_running(spec: JobSpec) -> Judge:
         error = _taken_away(view.entry, spec)
         if error is not None or view.entry is None:
             return Verdict("", error=error)
-        status, ready, wanted = _answer(view), running_tasks(view, spec.version), spec.partitions
+        status, ready, wanted = _answer(view), running_tasks(view, spec.version), len(job_tasks(spec))
         if status is None:
             line = "waiting for its runner" if view.runners else "no runner is there to take it"
             return Verdict(line, ready, wanted)
@@ -84,7 +84,7 @@ def judge_stopped(spec: JobSpec, desired: Desired) -> Judge:
 
 def judge_scaled(spec: JobSpec) -> Judge:
     """Until a job runs all its tasks in as many containers as its settings say."""
-    wanted = spec.settings.containers
+    wanted, tasks = spec.settings.containers, len(job_tasks(spec))
 
     def judge(view: View) -> Verdict:
         if view.entry is None or view.entry.spec.settings.containers != wanted:
@@ -93,13 +93,11 @@ def judge_scaled(spec: JobSpec) -> Judge:
         status, there, ready = _answer(view), len(view.reports), running_tasks(view, version)
         if status is not None and status.state is JobState.FAILED:
             return Verdict(status.message, error=_failure(spec, status))
-        line = f"{there} of {wanted} containers, {ready} of {spec.partitions} tasks run{_notes(view)}"
+        line = f"{there} of {wanted} containers, {ready} of {tasks} tasks run{_notes(view)}"
         is_so = status is not None and status.slots_wanted == wanted <= status.slots_ready
         if status is not None and status.message and not is_so:
             line = status.message
-        return Verdict(
-            line, ready, spec.partitions, done=is_so and there == wanted and ready >= spec.partitions
-        )
+        return Verdict(line, ready, tasks, done=is_so and there == wanted and ready >= tasks)
 
     return judge
 

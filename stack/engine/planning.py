@@ -21,7 +21,7 @@ def next_plan(
     fresh: Iterable[int],
     *,
     version: str,
-    drain: bool = False,
+    drain: int = 0,
 ) -> Plan | None:
     """The plan that gives each slot its tasks, or None if that is what the previous one does.
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from stack.model.checkpoint import REWIND_SLOT, Checkpoint, InputPoint
 from stack.model.plan import TaskId
 from stack.model.startpoint import format_time
+
+# Kafka ends a transaction after 45 s; the rest is for clocks that differ.
+_LONGEST_COMMIT_MS = 300_000
 
 
 class StateChoice(StrEnum):
@@ -48,11 +51,15 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One task: where it stands, and where it goes; None is before its first commit."""
+    """One task: where it stands, and where it goes; None is before its first commit.
+
+    `inner` are inputs that other stages of the job write: they are not read again, but written anew.
+    """
 
     task: TaskId
     now: Checkpoint | None
     then: Checkpoint | None
+    inner: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -62,6 +69,7 @@ class Move:
         return sum(
             max(0, offset - self._then_offset(feed, number))
             for feed, point in self.now.inputs.items()
+            if feed not in self.inner
             for number, offset in point.offsets.items()
         )
 
@@ -113,6 +121,8 @@ class Facts:
     other_writers: Mapping[str, str] = field(default_factory=dict)
     # For how long all records of a table output stay.
     table_horizons: Mapping[str, int] = field(default_factory=dict)
+    # It goes back with a job whose outputs it reads, also if it has read none of what is undone.
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +143,8 @@ def find_refusals(facts: Facts) -> Iterator[Refusal]:
 
 
 def _nothing_to_do(facts: Facts) -> Iterator[Refusal]:
+    if facts.follows:
+        return
     if all(one.now is None for one in facts.moves):
         message = f"job {facts.job!r} has not committed anything yet"
         yield Refusal(message, "There is nothing to go back from.")
@@ -232,8 +244,19 @@ def _outputs(facts: Facts) -> Iterator[Refusal]:
             f"the job writes events to {names}: events are not unwritten, they would be there twice",
             "Say --outputs append if its readers can bear that.",
         )
+    yield from _remade_tables(facts)
     yield from find_unclear(facts.cuts, facts.best_effort)
     yield from _old_tables(facts)
+
+
+def _remade_tables(facts: Facts) -> Iterator[Refusal]:
+    for cut in facts.cuts:
+        points = [one.then.outputs.get(cut.feed) for one in facts.moves if one.then is not None]
+        if any(point is not None and point.topic_id != cut.topic_id for point in points):
+            yield Refusal(
+                f"table feed {cut.feed!r} was deleted and made anew since then: what it held is gone",
+                "Choose a later point.",
+            )
 
 
 def _old_tables(facts: Facts) -> Iterator[Refusal]:
@@ -268,24 +291,28 @@ def output_cut(
     targets: Mapping[TaskId, Checkpoint | None],
     later: Iterable[Checkpoint],
     topic: tuple[str, str],
+    *,
+    firsts: Collection[TaskId] = (),
 ) -> Cut:
     """Where the records of commits that stay end in each partition of an output.
 
-    `later` are the job's checkpoints in the order of the feed, from the first target on; `ends` is where the
-    partitions end now.
+    `later` are checkpoints of the job in the order of the feed: the targets, and everything from the first
+    commit on that goes. `ends` is where the partitions end now. `firsts` are tasks whose target may be the
+    first commit in its container: what it tells may be from before the task came.
     """
-    following = [one for one in later if feed in one.outputs]
-    kept = [one for one in targets.values() if one is not None and feed in one.outputs]
-    nexts = [(one.outputs[feed], _next_ends(one, following, feed, ends)) for one in kept]
+    following = [one for one in later if _tells_of(one, feed, topic[1])]
+    kept = [one for one in targets.values() if one is not None and _tells_of(one, feed, topic[1])]
+    nexts = [(one, _next_ends(one, following, feed, ends)) for one in kept]
     offsets, unclear = [], []
     for partition in range(len(ends)):
-        cut = (
-            max(
-                (after[partition] if point.may_have_written(partition) else point.ends[partition])
-                for point, after in nexts
-            )
-            if nexts
-            else 0
+        cut = max(
+            (
+                after[partition]
+                if one.task in firsts or one.outputs[feed].may_have_written(partition)
+                else one.outputs[feed].ends[partition]
+                for one, after in nexts
+            ),
+            default=0,
         )
         offsets.append(cut)
         if any(_reaches_below(one, targets, feed, partition, cut) for one in following):
@@ -293,14 +320,29 @@ def output_cut(
     return Cut(feed, *topic, tuple(offsets), tuple(ends), tuple(unclear))
 
 
+def _tells_of(one: Checkpoint, feed: str, topic_id: str) -> bool:
+    return feed in one.outputs and one.outputs[feed].topic_id == topic_id
+
+
+def may_be_first(target: Checkpoint, slot_before: int | None) -> bool:
+    """Whether a commit may be the first of its task in its container. `slot_before` is the slot of the
+    commit before it, None if that is not known. A new attempt of a slot begins when all before it is done."""
+    return target.slot != REWIND_SLOT and target.number > 1 and slot_before != target.slot
+
+
 def _next_ends(
     one: Checkpoint, following: Sequence[Checkpoint], feed: str, ends: Sequence[int]
 ) -> Sequence[int]:
     """Where an output ended when a commit of a container, and those before it, were done."""
-    places = [place for place, other in enumerate(following) if _is_same_commit(one, other)]
-    start = places[0] + 1 if places else 0
-    for after in following[start:]:
-        if _is_same_commit(one, after) or (not places and after.time_ms <= one.time_ms):
+    # By itself: commits of one millisecond that have written nothing look alike.
+    own = (
+        place
+        for place, other in enumerate(following)
+        if _is_same_commit(one, other) and other.task == one.task
+    )
+    place = next(own, None)
+    for after in following[0 if place is None else place + 1 :]:
+        if _is_same_commit(one, after) or (place is None and after.time_ms <= one.time_ms):
             continue
         # The container's own next commit tells, and so does a rewind, before which everything had ended.
         if after.slot in (one.slot, REWIND_SLOT):
@@ -326,16 +368,38 @@ def _reaches_below(
 ) -> bool:
     """Whether a commit that goes may have written before the cut."""
     target = targets.get(one.task)
-    if target is not None and one.number <= target.number:
+    # A container that got in before a rewind may have given its commit the number of the intent.
+    if target is not None and (one.number < target.number or _is_same_commit(one, target)):
         return False
     point = one.outputs[feed]
     return point.may_have_written(partition) and point.ends[partition] < cut
 
 
-def is_settled(later: Checkpoint, cuts: Sequence[Cut]) -> bool:
-    """Whether commits after this one cannot make a cut unclear: everything of theirs stands behind it."""
-    return all(
-        cut.feed not in later.outputs
-        or all(end >= offset for end, offset in zip(later.outputs[cut.feed].ends, cut.offsets, strict=True))
-        for cut in cuts
+def is_settled(
+    later: Iterable[Checkpoint], targets: Mapping[TaskId, Checkpoint | None], cuts: Sequence[Cut]
+) -> bool:
+    """Whether no commit behind these can make a cut unclear.
+
+    As soon as one tells that a table had grown to the cut, whatever a task sends after its next commit
+    stands behind it. And no transaction lasts longer than some seconds.
+    """
+    short = [(cut, number) for cut in cuts for number, offset in enumerate(cut.offsets) if offset]
+    waiting, since_ms = set(targets), 0
+    unseen = {(task, one.number) for task, one in targets.items() if one is not None}
+    for one in later:
+        unseen.discard((one.task, one.number))
+        if short:
+            short = [(cut, number) for cut, number in short if not _reaches(one, cut, number)]
+            since_ms = one.time_ms
+        if not short:
+            waiting.discard(one.task)
+            if not unseen and (not waiting or one.time_ms > since_ms + _LONGEST_COMMIT_MS):
+                return True
+    return False
+
+
+def _reaches(one: Checkpoint, cut: Cut, number: int) -> bool:
+    """Whether a checkpoint tells that a partition had grown to the cut."""
+    return (
+        _tells_of(one, cut.feed, cut.topic_id) and one.outputs[cut.feed].ends[number] >= cut.offsets[number]
     )

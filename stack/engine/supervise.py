@@ -32,7 +32,7 @@ from stack.engine.supervision import (
     WritePlan,
 )
 from stack.model.job import Desired, JobSpec
-from stack.model.plan import Plan, TaskId, tasks_of
+from stack.model.plan import Plan, TaskId, TaskState, job_tasks
 
 
 class Goal(Enum):
@@ -82,8 +82,8 @@ def _serves(running: JobSpec, wanted: JobSpec) -> bool:
 
 
 def essence(spec: JobSpec) -> JobSpec:
-    """What must be equal for a running container to serve a spec: all but the number of containers."""
-    settings = replace(spec.settings, containers=1, deploy_limit_ms=0)
+    """What must be equal for a running container to serve a spec: all but what only its runner looks at."""
+    settings = replace(spec.settings, containers=1, deploy_limit_ms=0, align_ms=0)
     # Equal versions have equal code, wherever it stands in the code feed.
     code = replace(spec.code, first_offset=0, last_offset=0)
     return replace(spec, settings=settings, code=code, deployed_at_ms=0)
@@ -169,7 +169,7 @@ def _replan(memory: Memory, facts: Facts, goal: Goal, orders: list[Order]) -> Me
         plan = next_plan(previous, memory.holders, {}, (), version=previous.version)
         return _adopt(memory, plan, orders)
     spec = entry.spec
-    tasks = tasks_of(spec.partitions)
+    tasks = job_tasks(spec)
     wanted = range(max(1, min(spec.settings.containers, len(tasks))))
     shares = assign(tasks, _eligible(memory, facts, wanted), previous)
     assigned = {slot: shares.get(slot, ()) for slot in wanted}
@@ -179,10 +179,25 @@ def _replan(memory: Memory, facts: Facts, goal: Goal, orders: list[Order]) -> Me
         memory = replace(memory, proof_since=None, falls={})
     if memory.running is not spec or memory.drained != drained:
         memory = replace(memory, running=spec, drained=frozenset(drained))
-    drain = goal is Goal.DRAIN
+    drain = _drained_stages(previous, facts, spec) if goal is Goal.DRAIN else 0
     plan = next_plan(previous, memory.holders, assigned, fresh, version=spec.version, drain=drain)
     memory = _adopt(memory, plan, orders)
     return _launch(memory, facts, fresh, orders)
+
+
+def _drained_stages(plan: Plan | None, facts: Facts, spec: JobSpec) -> int:
+    """How many stages are to be drained by now: one more once all tasks of those before say that they are.
+
+    A stage reads what the one before it writes, so its inputs have their ends only then.
+    """
+    if plan is None or not plan.drain or plan.version != spec.version:
+        return 1
+    if plan.drain >= len(spec.stages):
+        return plan.drain
+    asked = set(list(spec.stages)[: plan.drain])
+    states = {task: one.state for report in facts.reports for task, one in report.tasks.items()}
+    done = all(states.get(task) is TaskState.DRAINED for task in job_tasks(spec) if task.stage in asked)
+    return plan.drain + 1 if done else plan.drain
 
 
 def _eligible(memory: Memory, facts: Facts, wanted: Iterable[int]) -> list[int]:

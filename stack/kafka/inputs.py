@@ -143,10 +143,6 @@ class InputReader:
         """
         return (self.lag(self._positions) or 0) > records
 
-    def last_end(self, place: Place) -> int:
-        """Where the log of a partition ended when it was last read to its end; -1 before."""
-        return self._ends.get(place, -1)
-
     def passed(self, place: Place, position: int) -> int:
         """The offset that a task at `position` is done with: the end of the log if nothing is left there."""
         end = self._ends.get(place, -1)

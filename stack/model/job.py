@@ -57,7 +57,7 @@ class ValueCodec(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """One input of a job.
+    """One input of a job, which the tasks of one of its stages read.
 
     Of a broadcast input every task reads all partitions, of any other only its own. A bootstrap input is
     read to its end before the first record of any input that is not.
@@ -66,16 +66,18 @@ class InputSpec:
     feed: str
     broadcast: bool = False
     bootstrap: bool = False
+    stage: str = MAIN_STAGE
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
-    """A named keyed state of a job; `schema` is the text of the Avro schema where values are Avro."""
+    """A named keyed state of a stage; `schema` is the text of the Avro schema where values are Avro."""
 
     name: str
     key: KeyCodec = KeyCodec.STR
     value: ValueCodec = ValueCodec.JSON
     schema: str | None = None
+    stage: str = MAIN_STAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,8 @@ class JobSettings:
     inputs_on_error: Mapping[str, OnError] = field(default_factory=dict)
     # Whether its containers write to the metrics feed.
     metrics: bool = True
+    # How often a point is taken at which all its tasks stand still, where commits alone are none.
+    align_ms: int = 300_000
 
     def errors_of(self, feed: str) -> ErrorPolicy:
         """What is done about errors of an input's records."""
@@ -151,10 +155,26 @@ class JobSpec:
     outputs: tuple[str, ...]
     stores: tuple[StoreSpec, ...]
     settings: JobSettings
-    # The partition count of the inputs that are not broadcast: one task each.
+    # The partition count of the first stage's inputs that are not broadcast: one task each.
     partitions: int
     code: CodePlace
     deployed_at_ms: int = 0
+    # The stages behind the first, in the order in which records pass them, with as many tasks each.
+    later_stages: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def stages(self) -> dict[str, int]:
+        """All stages in the order in which records pass them, with their partitions."""
+        return {MAIN_STAGE: self.partitions, **dict(self.later_stages)}
+
+    @property
+    def inner_feeds(self) -> tuple[str, ...]:
+        """The feeds between two stages: those that the job writes and reads itself."""
+        return tuple(one.feed for one in self.inputs if one.feed in self.outputs)
+
+    def inputs_of(self, stage: str) -> tuple[InputSpec, ...]:
+        """What the tasks of a stage read."""
+        return tuple(one for one in self.inputs if one.stage == stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,13 +268,20 @@ def spec_from_json(tree: Mapping[str, Any]) -> JobSpec:
         inputs=tuple(InputSpec(**one) for one in tree["inputs"]),
         outputs=tuple(tree["outputs"]),
         stores=tuple(
-            StoreSpec(one["name"], KeyCodec(one["key"]), ValueCodec(one["value"]), one["schema"])
+            StoreSpec(
+                one["name"],
+                KeyCodec(one["key"]),
+                ValueCodec(one["value"]),
+                one["schema"],
+                one.get("stage", MAIN_STAGE),
+            )
             for one in tree["stores"]
         ),
         settings=JobSettings(**settings),
         partitions=int(tree["partitions"]),
         code=CodePlace(**tree["code"]),
         deployed_at_ms=int(tree["deployed_at_ms"]),
+        later_stages=tuple((name, int(count)) for name, count in tree.get("later_stages", ())),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from stack.model.job import MAIN_STAGE
+from stack.model.job import MAIN_STAGE, JobSpec
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,6 +32,21 @@ def tasks_of(partitions: int, stage: str = MAIN_STAGE) -> tuple[TaskId, ...]:
     return tuple(TaskId(stage, number) for number in range(partitions))
 
 
+def job_tasks(spec: JobSpec) -> tuple[TaskId, ...]:
+    """All tasks of a job, those of its first stage first."""
+    return tuple(task for stage, partitions in spec.stages.items() for task in tasks_of(partitions, stage))
+
+
+def task_number(spec: JobSpec, task: TaskId) -> int:
+    """The place of a task among all tasks of its job."""
+    before = 0
+    for stage, partitions in spec.stages.items():
+        if stage == task.stage:
+            break
+        before += partitions
+    return before + task.partition
+
+
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
     """What one container does: which attempt of it is the valid one, and its tasks."""
@@ -47,14 +62,16 @@ class Plan:
     A slot that is not in the plan has no container: one that runs commits, releases its tasks and ends.
     `since` is the generation in which a task came to its slot: it is opened once `released` says exactly
     that (see `stack.engine.ownership`). `holders` are other slots that may have had the task open when the
-    plan was made. With `drain` every container reads to the ends of its inputs as of now, commits and ends.
+    plan was made. With `drain` containers read to the ends of their inputs as of now: first those of the
+    first stage (1), then, with a plan of its own for each, those of the stages behind, which read what it has
+    written. With the last of them drained they commit and end.
     """
 
     generation: int
     version: str
     slots: Mapping[int, SlotPlan] = field(default_factory=dict)
     since: Mapping[TaskId, int] = field(default_factory=dict)
-    drain: bool = False
+    drain: int = 0
     holders: Mapping[TaskId, frozenset[int]] = field(default_factory=dict)
 
 
@@ -79,7 +96,7 @@ def plan_from_json(tree: Mapping[str, Any]) -> Plan:
     return Plan(
         generation=int(tree["generation"]),
         version=str(tree["version"]),
-        drain=bool(tree["drain"]),
+        drain=int(tree["drain"]),
         slots={
             int(slot): SlotPlan(int(one["attempt"]), tuple(map(TaskId.parse, one["tasks"])))
             for slot, one in tree["slots"].items()
@@ -96,6 +113,7 @@ class TaskState(StrEnum):
     RESTORING = "restoring"
     BOOTSTRAPPING = "bootstrapping"
     RUNNING = "running"
+    DRAINED = "drained"  # it has read all that it should, and waits for the stages behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +148,8 @@ class ContainerReport:
     counters: Mapping[str, int] = field(default_factory=dict)
     # Records that failed since it started, by what became of them.
     faults: Mapping[str, int] = field(default_factory=dict)
+    # The request to stand still that it has carried out, see `Stillness`; empty while it works.
+    still: str = ""
 
 
 def report_to_json(report: ContainerReport) -> dict[str, Any]:

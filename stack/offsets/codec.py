@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stack.errors import BadRecord, CorruptState, NotFound
@@ -61,6 +62,7 @@ class AnnotatedDecoder:
                 {one.task: one for one in points},
                 tree["values"],
                 tree["aligned"],
+                _outputs_of(tree["outputs"]),
             )
         except (BadRecord, KeyError, TypeError, ValueError) as error:
             raise CorruptState(
@@ -86,6 +88,7 @@ class AnnotatedEncoder:
                 "values": dict(one.values),
                 "aligned": one.aligned,
                 "checkpoints": points,
+                "outputs": _output_trees(one.outputs),
             }
         )
 
@@ -208,18 +211,34 @@ def checkpoint_tree(one: Checkpoint) -> dict[str, Any]:
             {"store": name, "topic": point.topic, "topic_id": point.topic_id, "end": point.end}
             for name, point in one.stores.items()
         ],
-        "outputs": [
-            {
-                "feed": feed,
-                "topic": point.topic,
-                "topic_id": point.topic_id,
-                "ends": list(point.ends),
-                "wrote": None if point.wrote is None else sorted(point.wrote),
-            }
-            for feed, point in one.outputs.items()
-        ],
+        "outputs": _output_trees(one.outputs),
         "annotations": dict(one.annotations),
         "horizon_ms": one.horizon_ms,
+    }
+
+
+def _output_trees(outputs: Mapping[str, OutputPoint]) -> list[dict[str, Any]]:
+    return [
+        {
+            "feed": feed,
+            "topic": point.topic,
+            "topic_id": point.topic_id,
+            "ends": list(point.ends),
+            "wrote": None if point.wrote is None else sorted(point.wrote),
+        }
+        for feed, point in outputs.items()
+    ]
+
+
+def _outputs_of(trees: Iterable[dict[str, Any]]) -> dict[str, OutputPoint]:
+    return {
+        one["feed"]: OutputPoint(
+            one["topic"],
+            one["topic_id"],
+            tuple(one["ends"]),
+            None if one["wrote"] is None else frozenset(one["wrote"]),
+        )
+        for one in trees
     }
 
 
@@ -266,15 +285,7 @@ def checkpoint_of(tree: dict[str, Any]) -> Checkpoint:
         stores={
             one["store"]: StorePoint(one["topic"], one["topic_id"], one["end"]) for one in tree["stores"]
         },
-        outputs={
-            one["feed"]: OutputPoint(
-                one["topic"],
-                one["topic_id"],
-                tuple(one["ends"]),
-                None if one["wrote"] is None else frozenset(one["wrote"]),
-            )
-            for one in tree["outputs"]
-        },
+        outputs=_outputs_of(tree["outputs"]),
         annotations=tree["annotations"],
         event_time_ms=tree["event_time_ms"],
         generation=tree["generation"],

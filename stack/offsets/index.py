@@ -28,7 +28,10 @@ create table points (
 ) without rowid;
 create index by_time on points (job, task, time_ms);
 create index by_version on points (job, version, time_ms);
-create table names (job text not null, name text not null, at integer not null, primary key (job, name));
+create table names (
+  job text not null, name text not null, at integer not null, time_ms integer not null,
+  aligned integer not null, primary key (job, name)
+);
 """
 
 
@@ -47,10 +50,14 @@ class Row:
     at: int
 
 
+_Name = tuple[str, str, int, Annotated | None]
+
+
 class CheckpointIndex(LocalIndex):
     """Answers questions about the commits of jobs. `refresh` first; it reads what is new in the feed."""
 
     tables = _TABLES
+    format = 2
 
     def __init__(
         self, stack: Stack, clock: Callable[[], float] = monotonic, *, in_memory: bool = False
@@ -71,13 +78,14 @@ class CheckpointIndex(LocalIndex):
 
     def _add(self, records: Taken) -> None:
         points: list[tuple[object, ...]] = []
-        names: list[tuple[str, str, int, bool]] = []
+        names: list[_Name] = []
         for key, value, at in records:
             if key is None:
                 continue
             if not is_checkpoint_key(key):
                 job, name = annotation_name(key)
-                names.append((job, name, at, value is None))
+                point = None if value is None else self._decode_annotated(value)
+                names.append((job, name, at, point))
             elif value is None:
                 self._insert(points, names)
                 points.clear()
@@ -87,12 +95,13 @@ class CheckpointIndex(LocalIndex):
                 points.append((*self._heads(value), at))
         self._insert(points, names)
 
-    def _insert(self, points: list[tuple[object, ...]], names: list[tuple[str, str, int, bool]]) -> None:
+    def _insert(self, points: list[tuple[object, ...]], names: list[_Name]) -> None:
         self._store.executemany("insert or replace into points values (?, ?, ?, ?, ?, ?, ?, ?, ?)", points)
-        for job, name, at, is_gone in names:
+        for job, name, at, point in names:
             self._store.execute("delete from names where job = ? and name = ? and at <= ?", (job, name, at))
-            if not is_gone:
-                self._store.execute("insert or ignore into names values (?, ?, ?)", (job, name, at))
+            if point is not None:
+                row = (job, name, at, point.time_ms, int(point.aligned))
+                self._store.execute("insert or ignore into names values (?, ?, ?, ?, ?)", row)
 
     def _forget(self, key: bytes, at: int) -> None:
         """A task that was removed: what stands before belongs to another life of it, names included.
@@ -137,6 +146,10 @@ class CheckpointIndex(LocalIndex):
         """One commit by its number."""
         return self._one("job = ? and task = ? and number = ?", job, str(task), number)
 
+    def next_of(self, job: str, task: TaskId, number: int) -> Row | None:
+        """The first commit of a task with a higher number."""
+        return self._one("job = ? and task = ? and number > ? order by number", job, str(task), number)
+
     def first_of_version(self, job: str, version: str) -> Row | None:
         """The first commit of a version, whichever task made it."""
         return self._one("job = ? and version = ? order by time_ms, number", job, version)
@@ -170,9 +183,10 @@ class CheckpointIndex(LocalIndex):
     def newest(self, job: str, limit: int, before_ms: int | None = None) -> list[Row]:
         """The newest commits of all tasks of a job, the newest first."""
         bound = (1 << 62) if before_ms is None else before_ms
-        return self._rows(
-            "job = ? and time_ms <= ? order by time_ms desc, task, number desc limit ?", job, bound, limit
-        )
+        where = "job = ? and task = ? and time_ms <= ? order by time_ms desc, number desc limit ?"
+        # Task by task, along an index: to sort all commits of a job takes a tenth of a second.
+        found = [row for task in self.tasks(job) for row in self._rows(where, job, str(task), bound, limit)]
+        return sorted(found, key=lambda row: (-row.time_ms, str(row.task), -row.number))[:limit]
 
     def count(self, job: str) -> int:
         """How many commits of a job are known."""
@@ -180,12 +194,25 @@ class CheckpointIndex(LocalIndex):
 
     def tasks(self, job: str) -> list[TaskId]:
         """The tasks that have committed."""
-        found = self._store.execute("select distinct task from points where job = ?", (job,))
-        return sorted(TaskId.parse(task) for (task,) in found)
+        following = "select task from points where job = ? and task > ? order by task limit 1"
+        found: list[TaskId] = []
+        last = ""
+        while (row := self._store.execute(following, (job, last)).fetchone()) is not None:
+            last = row[0]
+            found.append(TaskId.parse(last))
+        return sorted(found)
 
     def names(self, job: str) -> dict[str, int]:
         """The names that were given to points of a job, with their offsets in the feed."""
         return dict(self._store.execute("select name, at from names where job = ? order by at", (job,)))
+
+    def aligned(self, job: str, until_ms: int = 1 << 62, limit: int = 1) -> list[str]:
+        """The newest points up to a moment at which all tasks stood still, the newest first."""
+        found = self._store.execute(
+            "select name from names where job = ? and aligned and time_ms <= ? order by time_ms desc limit ?",
+            (job, until_ms, limit),
+        )
+        return [name for (name,) in found]
 
     # Whole records, from the feed
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from stack.connection import Stack
-from stack.errors import BadInput, NotFound
+from stack.errors import NotFound
 from stack.kafka.writer import LogWriter
 from stack.machine import time_ms
 from stack.model.annotation import Annotated, annotation_key
+from stack.model.checkpoint import Checkpoint, OutputPoint
+from stack.model.group import refuse_bad_words
 from stack.model.job import JobSpec
-from stack.model.plan import tasks_of
-from stack.model.startpoint import refuse_bad_annotation
+from stack.model.plan import TaskId, job_tasks
 from stack.offsets.checkpoints import (
     checkpoint_partition,
     checkpoints_topic,
@@ -21,42 +23,63 @@ from stack.offsets.checkpoints import (
 from stack.offsets.codec import AnnotatedEncoder, CheckpointDecoder, registered_id
 from stack.offsets.schemas import ANNOTATED_SCHEMA
 
-_MOST_VALUES, _MOST_LENGTH = 50, 1_000
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a job stands. `aligned`: all its tasks stand still; then `outputs` tell where outputs end."""
+
+    checkpoints: Mapping[TaskId, Checkpoint]
+    aligned: bool
+    outputs: Mapping[str, OutputPoint] = field(default_factory=dict)
+
+
+def where_it_stands(stack: Stack, spec: JobSpec, *, is_still: bool) -> Stand:
+    """The newest commits of a job. `is_still`: no task of it works, nor has anything left to read that its
+    other stages wrote. Otherwise tasks of several containers may be some commits apart."""
+    found = last_checkpoints(stack, CheckpointDecoder(stack.registry), spec.name, job_tasks(spec))
+    refuse_rewinding(spec.name, found.values())
+    if is_still:
+        return Stand(found, True, outputs_now(stack, spec.outputs))
+    one_by_one = len(spec.stages) == 1 and len({point.slot for point in found.values()}) == 1
+    return Stand(found, one_by_one)
+
+
+def outputs_now(stack: Stack, feeds: Iterable[str]) -> dict[str, OutputPoint]:
+    """Where outputs end now."""
+    topics = {feed: stack.topic_of(feed, stack.feed(feed).version) for feed in feeds}
+    about = stack.admin.describe(list(topics.values()))
+    found = {}
+    for feed, topic in topics.items():
+        ends = stack.admin.ends(topic, range(about[topic].partitions))
+        ordered = tuple(ends[number] for number in sorted(ends))
+        found[feed] = OutputPoint(topic, about[topic].id, ordered, frozenset())
+    return found
 
 
 def name_point(
-    stack: Stack, spec: JobSpec, name: str, values: Mapping[str, str], by: str, *, is_still: bool
+    stack: Stack, spec: JobSpec, stand: Stand, name: str, values: Mapping[str, str], *, by: str
 ) -> Annotated:
-    """Name the point where a job stands now; the same name again moves it.
-
-    `is_still`: no container of it works. Otherwise tasks of several containers may be some commits apart.
-    """
-    refuse_bad_annotation(name)
-    _refuse_values(values)
-    found = last_checkpoints(stack, CheckpointDecoder(stack.registry), spec.name, tasks_of(spec.partitions))
-    if not found:
+    """Name the point where a job stands; the same name again moves it."""
+    refuse_bad_words(name, values)
+    if not stand.checkpoints:
         raise NotFound(
             f"job {spec.name!r} has not committed anything yet: there is no point to name",
             hint="Every running job commits within its first second.",
         )
-    refuse_rewinding(spec.name, found.values())
-    aligned = is_still or len({point.slot for point in found.values()}) == 1
-    point = Annotated(spec.name, name, time_ms(), by, found, values, aligned)
+    point = Annotated(spec.name, name, time_ms(), by, stand.checkpoints, values, stand.aligned, stand.outputs)
     topic = checkpoints_topic(stack.settings.name)
     encode = AnnotatedEncoder(registered_id(stack.registry, topic, ANNOTATED_SCHEMA))
-    with LogWriter(stack.access) as writer:
-        record = {"key": annotation_key(spec.name, name), "value": encode(point)}
-        writer.write(topic, [record], checkpoint_partition(spec.name))
-        writer.flush()
+    _write(stack, spec.name, annotation_key(spec.name, name), encode(point))
     return point
 
 
-def _refuse_values(values: Mapping[str, str]) -> None:
-    if len(values) > _MOST_VALUES:
-        raise BadInput(f"{len(values)} values are too many", hint=f"A point takes {_MOST_VALUES}.")
-    for key, value in values.items():
-        if not key or len(key) + len(value) > _MOST_LENGTH:
-            raise BadInput(
-                f"{key[:60]}={value[:60]} cannot be kept",
-                hint=f"Write key=value, both together up to {_MOST_LENGTH} characters.",
-            )
+def forget_point(stack: Stack, job: str, name: str) -> None:
+    """Take a name away."""
+    _write(stack, job, annotation_key(job, name), None)
+
+
+def _write(stack: Stack, job: str, key: bytes, value: bytes | None) -> None:
+    with LogWriter(stack.access) as writer:
+        record = {"key": key, "value": value}
+        writer.write(checkpoints_topic(stack.settings.name), [record], checkpoint_partition(job))
+        writer.flush()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from stack.errors import BadInput, NotFound
-from stack.model.checkpoint import Checkpoint
-from stack.model.plan import TaskId
+from stack.model.checkpoint import Checkpoint, OutputPoint
+from stack.model.job import JobSpec
+from stack.model.plan import TaskId, job_tasks
 from stack.model.startpoint import (
     AtAnnotation,
     AtCheckpoint,
@@ -28,11 +29,15 @@ _NEAREST = 3
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point in the life of a job: the last commit of each task then, None before its first."""
+    """A point in the life of a job: the last commit of each task then, None before its first.
+
+    If it is `aligned`, all tasks stood still there, and `outputs` tell where outputs ended.
+    """
 
     words: str
     checkpoints: Mapping[TaskId, Checkpoint | None]
     aligned: bool = False
+    outputs: Mapping[str, OutputPoint] = field(default_factory=dict)
 
     @property
     def time_ms(self) -> int | None:
@@ -41,11 +46,31 @@ class Point:
         return max(times, default=None)
 
 
-def find_point(
-    index: CheckpointIndex, job: str, tasks: Sequence[TaskId], startpoint: JobStartpoint, feed: str | None
-) -> Point:
-    """The point that a startpoint means; NotFound with the nearest there are. `feed` is what offsets are of:
-    the only input of the job that is divided among its tasks, None if it has several."""
+def find_point(index: CheckpointIndex, spec: JobSpec, startpoint: JobStartpoint) -> Point:
+    """The point that a startpoint means; NotFound with the nearest there are.
+
+    What stages have on the way between them belongs to no commit: a job of several stages has points only
+    where all of them stood still, and the last one before what is meant is taken.
+    """
+    point = _found(index, spec, startpoint)
+    if len(spec.stages) == 1 or point.aligned or isinstance(startpoint, Oldest):
+        return point
+    moment_ms = startpoint.timestamp_ms if isinstance(startpoint, AtTime) else point.time_ms
+    names = [] if moment_ms is None else index.aligned(spec.name, moment_ms)
+    if not names:
+        known = ", ".join(f"@{name}" for name in index.aligned(spec.name, limit=_NEAREST)) or "none so far"
+        raise NotFound(
+            f"job {spec.name!r} has several stages, and none of its points up to {point.words} is one at "
+            "which all of them stood still",
+            hint=f"The newest of those: {known}. `stack offsets annotate {spec.name} NAME` makes one, "
+            "and its runner every few minutes; --to oldest is before everything.",
+        )
+    found = _named(index, spec.name, job_tasks(spec), names[0])
+    return replace(found, words=f"@{names[0]}, where all stages stood still last before {point.words}")
+
+
+def _found(index: CheckpointIndex, spec: JobSpec, startpoint: JobStartpoint) -> Point:
+    job, tasks, feed = spec.name, job_tasks(spec), _divided_input(spec)
     match startpoint:
         case Oldest():
             return Point("before the first commit", dict.fromkeys(tasks))
@@ -63,6 +88,12 @@ def find_point(
             return _at_offsets(index, job, tasks, dict.fromkeys(range(len(tasks)), offset), feed)
         case AtOffsets(offsets=offsets):
             return _at_offsets(index, job, tasks, offsets, feed)
+
+
+def _divided_input(spec: JobSpec) -> str | None:
+    """What offsets are of: the only input that is divided among the tasks, None if there are several."""
+    divided = [one.feed for one in spec.inputs if not one.broadcast]
+    return divided[0] if len(divided) == 1 else None
 
 
 def _whole(
@@ -103,7 +134,8 @@ def _named(index: CheckpointIndex, job: str, tasks: Sequence[TaskId], name: str)
         else:
             hint = f"No point of it has a name yet: `stack offsets annotate {job} NAME` gives one."
         raise NotFound(f"no point of job {job!r} is named {name!r}", hint=hint)
-    return Point(f"@{name}", {task: found.checkpoints.get(task) for task in tasks}, found.aligned)
+    points = {task: found.checkpoints.get(task) for task in tasks}
+    return Point(f"@{name}", points, found.aligned, found.outputs)
 
 
 def _at_version(index: CheckpointIndex, job: str, tasks: Sequence[TaskId], prefix: str) -> Point:

@@ -100,6 +100,12 @@ ANNOTATED_TREE = {
         _field("values", {"type": "map", "values": "string"}, "What else is said of it."),
         _field("aligned", "boolean", "Whether all tasks stood still at it."),
         _field("checkpoints", _array(CHECKPOINT_TREE), "The last commit of each task."),
+        _field(
+            "outputs",
+            _array("feedstack.OutputPoint"),
+            "Where outputs ended, if all tasks stood still; else empty.",
+            default=[],
+        ),
     ),
     "namespace": "feedstack",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from stack.model.annotation import ALIGNED_PREFIX
 from stack.model.startpoint import format_time
 from stack.offsets.index import CheckpointIndex, Row
 
@@ -43,17 +44,26 @@ def timeline(index: CheckpointIndex, job: str, limit: int, horizon_ms: int, now_
         Event(first, f"v:{version[:12]}", version, f"version took over, {count:,} commits", state(first))
         for version, first, _, count in index.versions(job)
     ]
-    for name in index.names(job):
+    for name in _told_names(index, job, limit):
         point = index.annotated(job, name)
         if point is not None:
             said = " ".join(f"{key}={value}" for key, value in point.values.items())
             versions = sorted({one.version for one in point.checkpoints.values()})
-            what = f"named by {point.by}" + (f": {said}" if said else "")
+            still = ", all tasks still" if point.aligned else ""
+            what = f"named by {point.by}{still}" + (f": {said}" if said else "")
             last = max((one.time_ms for one in point.checkpoints.values()), default=point.time_ms)
             events.append(Event(point.time_ms, f"@{name}", ", ".join(versions), what, state(last)))
     rows = index.newest(job, limit)
     events += [_commit(index, row, state(row.time_ms)) for row in rows]
     return sorted(events, key=lambda one: (one.time_ms, one.point))
+
+
+def _told_names(index: CheckpointIndex, job: str, limit: int) -> list[str]:
+    """All names that people gave, and the newest of those that nobody asked for."""
+    names = list(index.names(job))
+    by_itself = [name for name in names if name.startswith(ALIGNED_PREFIX)]
+    left_out = set(by_itself[: -limit or None])
+    return [name for name in names if name not in left_out]
 
 
 def _commit(index: CheckpointIndex, row: Row, state: str) -> Event:

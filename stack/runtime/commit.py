@@ -25,9 +25,10 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from stack.engine.output_ends import OutputEnds, Wrote
 from stack.errors import BadRecord, Unavailable
 from stack.kafka.inputs import InputReader
 from stack.kafka.transactions import OutcomeUnknown, TransactionWriter
@@ -87,11 +88,12 @@ class Committer:
         self.leads = False
         # The plan by which the container has its tasks, as the loop tells.
         self.generation = 0
-        self._sent_to: dict[str, frozenset[int] | None] = {}
+        # Per output the partitions that this commit has written to.
+        self._wrote: dict[str, Wrote] = {}
         self._started = 0.0
         self._output_places = [place for places in parts.output_places.values() for place in places]
-        # Where outputs ended after the last commit.
-        self._output_ends = parts.stack.admin.all_ends(self._output_places)
+        ends = parts.stack.admin.all_ends(self._output_places)
+        self._output_ends = {feed: OutputEnds(one) for feed, one in self._by_output(ends).items()}
         # Where the next record of a changelog's partition will stand, as far as that is known, and how many
         # this transaction has written there.
         self._next: dict[Place, int] = {}
@@ -162,7 +164,10 @@ class Committer:
         self._edges = [
             Edge(task, dict(task.positions), task.changed_stores, self._group_offsets(task)) for task in tasks
         ]
-        self._sent_to = self._parts.outputs.take_sent_to()
+        self._wrote = {
+            feed: self._output_ends[feed].wrote(sent_to)
+            for feed, sent_to in self._parts.outputs.take_sent_to().items()
+        }
         self.holds_outputs = True
         self._future = self._pool.submit(self._carry_out, self._clock_ms())
 
@@ -243,15 +248,26 @@ class Committer:
         """Where outputs end now. The next checkpoint tells it, and a rewind to this one goes by that: an
         answer that did not come, or is from before, is asked for until there is a good one.
         """
-        found = {} if ends is None else {place: ends[place] for place in self._output_places}
+        found = {} if ends is None else self._by_output(ends)
         deadline = self._clock() + _STALE_S
-        while not all(found.get(place, -1) >= self._output_ends[place] for place in self._output_places):
+        while not self._can_be(found):
             if self._clock() > deadline:
                 raise OutcomeUnknown("committed, but Kafka does not tell where outputs end")
             sleep(_ASK_AGAIN_S)
             with contextlib.suppress(Unavailable):
-                found = self._parts.stack.admin.all_ends(self._output_places)
-        self._output_ends = found
+                found = self._by_output(self._parts.stack.admin.all_ends(self._output_places))
+        has_new = any(not edge.task.announced for edge in self._edges)
+        for feed, one in self._output_ends.items():
+            one.note(found[feed], self._wrote[feed], has_points=bool(self._edges), has_new=has_new)
+
+    def _can_be(self, found: dict[str, list[int]]) -> bool:
+        return all(
+            feed in found and one.is_good(found[feed], self._wrote[feed])
+            for feed, one in self._output_ends.items()
+        )
+
+    def _by_output(self, ends: Mapping[Place, int]) -> dict[str, list[int]]:
+        return {feed: [ends[place] for place in places] for feed, places in self._parts.output_places.items()}
 
     def _ask_ends(self) -> None:
         """Where the next records of the changelogs would have stood before this transaction."""
@@ -315,9 +331,10 @@ class Committer:
         count them as records that wait. Only for the thread that reads.
         """
         places = [
-            (part.topic.name, task.id.partition)
-            for part in self._parts.sources.values()
+            place
+            for part in self._parts.sources[task.id.stage].values()
             if not part.spec.broadcast
+            for place in part.places_of(task.id)
         ]
         return {place: self._reader.passed(place, task.positions[place]) for place in places}
 
@@ -374,13 +391,12 @@ class Committer:
         Those that go at once are not held back while Kafka is asked: some of this commit's may stand before
         it, too. A rewind to the last commit leaves them, as at-least-once has it.
         """
-        ends = self._output_ends
         topics = self._parts.output_topics
         return {
             feed: OutputPoint(
-                topics[feed].name, topics[feed].id, [ends[place] for place in places], self._sent_to[feed]
+                topics[feed].name, topics[feed].id, one.told(self._wrote[feed]), self._wrote[feed]
             )
-            for feed, places in self._parts.output_places.items()
+            for feed, one in self._output_ends.items()
         }
 
 

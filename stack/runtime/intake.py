@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from stack.kafka.inputs import InputReader
 from stack.model.place import Place
@@ -21,15 +21,17 @@ class Intake:
         self._readers_of: dict[Place, list[Task]] = {}
         self._bootstrapping: dict[TaskId, list[Place]] = {}
         self._drain_ends: dict[Place, int] | None = None
+        # Tasks that stand still: nothing is read for them.
+        self._held: set[TaskId] = set()
 
     def begin(self, task: Task) -> None:
         """Read the inputs of a task, bootstrap inputs first."""
         self._tasks[task.id] = task
         first = [
             place
-            for part in self._parts.sources.values()
+            for part in self._parts.sources[task.id.stage].values()
             if part.spec.bootstrap
-            for place in part.places_of(task.id.partition)
+            for place in part.places_of(task.id)
         ]
         if first:
             self._bootstrapping[task.id] = first
@@ -40,6 +42,7 @@ class Intake:
     def end(self, task: Task) -> None:
         """Read no longer what only this task needed."""
         self._tasks.pop(task.id)
+        self._held.discard(task.id)
         self._bootstrapping.pop(task.id, None)
         for place in task.positions:
             readers = self._readers_of[place]
@@ -50,7 +53,37 @@ class Intake:
 
     def readers_of(self, place: Place) -> Sequence[Task]:
         """The tasks that a partition is read for."""
-        return self._readers_of.get(place, ())
+        tasks = self._readers_of.get(place, ())
+        return [task for task in tasks if task.id not in self._held] if self._held else tasks
+
+    def hold(self, task: Task) -> None:
+        """Read nothing more for a task; what others read, too, goes on for them."""
+        self._held.add(task.id)
+        self._pause_held()
+
+    def is_held(self, task: TaskId) -> bool:
+        """Whether nothing is read for a task."""
+        return task in self._held
+
+    def let_go_on(self, task: Task) -> None:
+        """Read on for a task from where it stands."""
+        self._held.discard(task.id)
+        self._assign(task)
+
+    def _pause_held(self) -> None:
+        self._reader.pause(
+            place for place, tasks in self._readers_of.items() if all(task.id in self._held for task in tasks)
+        )
+
+    def has_read(self, task: Task, ends: Mapping[Place, int]) -> bool:
+        """Whether a task has handled all that stands before these ends; what has none does not matter.
+
+        The last records may be markers of transactions, which are never handed out.
+        """
+        return all(
+            max(position, self._reader.passed(place, position)) >= ends.get(place, 0)
+            for place, position in task.positions.items()
+        )
 
     def is_bootstrapping(self, task: TaskId) -> bool:
         """Whether the task has not read its bootstrap inputs to their end yet."""
@@ -58,6 +91,7 @@ class Intake:
 
     def _assign(self, task: Task) -> None:
         wanted = self._bootstrapping.get(task.id) or list(task.positions)
+        self._reader.resume(wanted)
         new = {place: task.positions[place] for place in wanted if place not in self._reader.positions}
         # A shared partition that others have read further must be read again for this task.
         again = {
@@ -88,6 +122,7 @@ class Intake:
                 if place in self._readers_of
             }
         )
+        self._pause_held()
 
     @property
     def is_draining(self) -> bool:
@@ -96,16 +131,12 @@ class Intake:
 
     def begin_drain(self, tasks: Iterable[TaskId]) -> None:
         """Note where the inputs of tasks end now; they need not be open yet."""
-        parts = self._parts.sources.values()
-        places = {place for task in tasks for part in parts for place in part.places_of(task.partition)}
+        sources = self._parts.sources
+        places = {
+            place for task in tasks for part in sources[task.stage].values() for place in part.places_of(task)
+        }
         self._drain_ends = self._parts.stack.admin.all_ends(places)
 
-    def is_drained(self) -> bool:
-        """Whether the open tasks have handled everything up to those ends."""
-        ends = self._drain_ends
-        # The last records may be markers of transactions, which are never handed out.
-        return ends is not None and all(
-            max(position, self._reader.last_end(place)) >= ends.get(place, 0)
-            for task in self._tasks.values()
-            for place, position in task.positions.items()
-        )
+    def is_drained(self, task: Task) -> bool:
+        """Whether a task has handled everything up to those ends."""
+        return self._drain_ends is not None and self.has_read(task, self._drain_ends)

@@ -24,6 +24,7 @@ from stack.runtime.metrics import Meter, MetricsMaker
 from stack.runtime.opening import Opening
 from stack.runtime.outlet import Outlet
 from stack.runtime.parts import Parts
+from stack.runtime.stillness import Stillness
 from stack.runtime.task import Task
 from stack.runtime.telling import Telling, counters_of
 from stack.runtime.upkeep import Upkeep
@@ -82,6 +83,8 @@ class Container:
         self._upkeep = Upkeep(parts.launch, clock, clock_ms)
         self._telling = Telling(parts.launch, clock)
         self._commits = self._handled_before = 0
+        # How many stages are to be drained by now.
+        self._draining = 0
         # For the watch: a loop that goes round is alive.
         self.turns = 0
 
@@ -102,6 +105,8 @@ class Container:
         self._outlet = Outlet(self.parts.outputs, self.work.dead_letters, settings.guarantee, access)
         self._reader = InputReader(self.parts.stack.access, self.parts.group)
         self._intake = Intake(self.parts, self._reader)
+        stages = self.parts.spec.stages
+        self._stillness = Stillness(stages, self._membership, self._intake, self.work)
         try:
             writer = self._initialised()
             self._committer = Committer(
@@ -141,6 +146,7 @@ class Container:
         ending = self._follow_plan()
         if ending is not None:
             return ending
+        self._stand_still()
         self._open_some()
         if self.work:
             self.work.step()
@@ -178,14 +184,25 @@ class Container:
             if own is None:
                 return Ending(Reason.STOPPED)
             self._waiting = {task for task in wanted if task not in self._all_tasks()}
-            if news.drain and not self._intake.is_draining:
-                self._intake.begin_drain(wanted)
+            if news.drain and news.drain != self._draining:
+                self._draining = news.drain
+                stage = list(self.parts.spec.stages)[news.drain - 1]
+                self._intake.begin_drain(task for task in wanted if task.stage == stage)
         self._begin_openings()
-        if self._intake.is_draining and self._is_drained():
-            if self._plan is not None:
+        if self._draining and self._plan is not None:
+            self._stillness.tend_drain(self._tasks, self._plan)
+            if self._is_drained():
                 self._close(list(self._tasks), self._plan)
-            return Ending(Reason.DRAINED)
+                return Ending(Reason.DRAINED)
         return None
+
+    def _stand_still(self) -> None:
+        """If somebody asks for it: commit, and say that the tasks stand still."""
+        opening = {*self._openings, *self._waiting}
+        if self._stillness.follow(self._tasks, opening, self._plan):
+            self._commit_now()
+            if self._stillness.follow(self._tasks, opening, self._plan):
+                self._stillness.tell()
 
     def _all_tasks(self) -> list[TaskId]:
         return [*self._tasks, *self._openings]
@@ -272,7 +289,10 @@ class Container:
             log.info("task %s is closed at commit %d", task.id, task.number)
 
     def _is_drained(self) -> bool:
-        return not (self._openings or self._waiting or self.work) and self._intake.is_drained()
+        """Whether the last stage is drained, and with it the job, as far as this container is concerned."""
+        if self._openings or self._waiting or self.work or self._draining < len(self.parts.spec.stages):
+            return False
+        return all(self._intake.is_held(task) for task in self._tasks)
 
     # Reading and handling
 
@@ -421,7 +441,15 @@ class Container:
     # Telling
 
     def _task_reports(self) -> dict[TaskId, TaskReport]:
-        return self._telling.tasks(self._waiting, self._openings, self._tasks, self._intake)
+        drained = self._drained() if self._draining else ()
+        return self._telling.tasks(self._waiting, self._openings, self._tasks, self._intake, drained)
+
+    def _drained(self) -> list[TaskId]:
+        """Tasks whose last record of a drain is committed."""
+        if self._committer.in_flight:
+            return []
+        held = [task for task in list(self._tasks.values()) if self._intake.is_held(task.id)]
+        return [task.id for task in held if not task.has_changes]
 
     def metrics(self) -> ContainerMetrics | None:
         """What the container has measured, for the metrics' thread; None if it does not, or not yet."""
@@ -441,6 +469,7 @@ class Container:
             memory_bytes=self._membership.memory_bytes,
             counters=counters_of(self._tasks),
             faults=self.work.guard.faults,
+            still=self._stillness.told,
         )
 
     def let_go(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from stack.errors import FeedstackError, LostOwnership, Unavailable
 from stack.machine import Running, event, monotonic, start
 from stack.model.plan import ContainerReport, Plan, TaskId
+from stack.model.stillness import StillRequest
 from stack.runtime.faults import Verdict
 from stack.runtime.launch import Launch
 from stack.zookeeper.fleet import FleetNodes, FleetSession
@@ -36,7 +37,11 @@ class Membership:
         self._stop = event()
         # Something to do for the thread that reports: releases have changed, or the end has come.
         self._news = event()
+        self._releases_changed = False
         self._thread: Running | None = None
+        self._still_request: StillRequest | None = None
+        # Reports that were asked for, and up to which they were made and have reached ZooKeeper.
+        self._asked = self._told = 0
         self.memory_bytes = 0
         # Set by the watch: what ends the container from outside its loop.
         self.verdict: Verdict | None = None
@@ -57,22 +62,34 @@ class Membership:
         self._nodes.register(report)
         self._released = self._nodes.released()
         self._nodes.watch_plan(self._on_plan)
-        self._nodes.watch_released(self._news.set)
+        self._nodes.watch_released(self._on_released)
+        self._nodes.watch_still_request(self._on_still_request)
         self._thread = start(lambda: self._report(tell), "report")
 
     def _on_plan(self, plan: Plan) -> None:
         self._plan = plan
+
+    def _on_released(self) -> None:
+        self._releases_changed = True
+        self._news.set()
+
+    def _on_still_request(self, request: StillRequest | None) -> None:
+        self._still_request = request
 
     def _report(self, tell: Callable[[], ContainerReport]) -> None:
         reported_at = float("-inf")
         while not self._stop.is_set():
             self._news.wait(_REPORT_S)
             try:
-                if self._news.is_set():
+                self._news.clear()
+                if self._releases_changed:
                     self._look_at_releases()
-                if monotonic() - reported_at >= _REPORT_S and not self._stop.is_set():
+                asked = self._asked
+                due = monotonic() - reported_at >= _REPORT_S or asked > self._told
+                if due and not self._stop.is_set():
                     reported_at = monotonic()
                     self._nodes.update_report(tell())
+                    self._told = asked
             except LostOwnership as error:
                 self._fenced = error.message
                 return
@@ -83,10 +100,11 @@ class Membership:
 
     def _look_at_releases(self) -> None:
         """Read them; what cannot be read now is read the next time, since nobody tells of it again."""
-        self._news.clear()
+        self._releases_changed = False
         try:
             self._released = self._nodes.released()
         except BaseException:
+            self._releases_changed = True
             self._news.set()
             raise
 
@@ -109,6 +127,20 @@ class Membership:
     def released(self) -> Mapping[TaskId, int]:
         """Per task the generation up to which nobody else has it open."""
         return self._released
+
+    def still_request(self) -> StillRequest | None:
+        """Whether, and for what, tasks shall stand still."""
+        return self._still_request
+
+    def ask_report(self) -> int:
+        """Let a report be made at once; `is_told` says when one that was made after this has arrived."""
+        self._asked += 1
+        self._news.set()
+        return self._asked
+
+    def is_told(self, ticket: int) -> bool:
+        """Whether a report that was asked for has reached ZooKeeper."""
+        return self._told >= ticket
 
     def release(self, task: TaskId, generation: int) -> None:
         """Say that the task is closed here. If ZooKeeper is away, the runner will find out by itself."""

@@ -76,7 +76,7 @@ class Opening:
     def _open(self) -> Generator[None, None, None]:
         positions = self._positions()
         yield
-        for name, part in self._parts.stores.items():
+        for name, part in self._parts.stores_by_stage[self.id.stage].items():
             yield from self._open_store(name, part)
         self.task = Task(self._parts, self.id, self._stores, positions, self._checkpoint)
 
@@ -85,11 +85,11 @@ class Opening:
     def _positions(self) -> dict[Place, int]:
         """Where each input continues: at the checkpoint, or at the oldest record of a new input."""
         positions: dict[Place, int] = {}
-        for name, part in self._parts.sources.items():
+        for name, part in self._parts.sources[self.id.stage].items():
             point = None if self._checkpoint is None else self._checkpoint.inputs.get(name)
             if point is not None:
                 self._refuse_other_topic(name, part, point)
-            places = part.places_of(self.id.partition)
+            places = part.places_of(self.id)
             bounds = self._parts.stack.admin.bounds(part.topic.name, [number for _, number in places])
             for place in places:
                 bound = bounds[place[1]]

@@ -25,6 +25,7 @@ from stack.model.job import (
     redrive_name,
 )
 from stack.model.place import Place
+from stack.model.plan import TaskId, task_number
 from stack.offsets.checkpoints import checkpoints_topic
 from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, registered_id
 from stack.offsets.schemas import CHECKPOINT_SCHEMA
@@ -43,10 +44,20 @@ class SourcePart:
     spec: InputSpec
     topic: Topic
 
-    def places_of(self, partition: int) -> list[Place]:
-        """The partitions that the task of a number reads."""
-        numbers = range(self.topic.partitions) if self.spec.broadcast else (partition,)
+    def places_of(self, task: TaskId) -> list[Place]:
+        """The partitions that a task of the input's stage reads."""
+        numbers = range(self.topic.partitions) if self.spec.broadcast else (task.partition,)
         return [(self.topic.name, number) for number in numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class RedrivePart(SourcePart):
+    """What is redriven to the tasks of a job, each of which has a partition of its own there."""
+
+    of_job: JobSpec
+
+    def places_of(self, task: TaskId) -> list[Place]:
+        return [(self.topic.name, task_number(self.of_job, task))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +96,7 @@ class Parts:
     decode_checkpoint: CheckpointDecoder
     # Where dead letters go, and whence they come back; a job may have neither.
     dead: Topic | None = None
-    redrive: SourcePart | None = None
+    redrive: RedrivePart | None = None
 
     @cached_property
     def output_places(self) -> dict[str, list[Place]]:
@@ -100,10 +111,26 @@ class Parts:
         return self.launch.spec
 
     @cached_property
-    def sources(self) -> dict[str, SourcePart]:
-        """Everything that tasks read: the inputs, and what is redriven to them."""
+    def sources(self) -> dict[str, dict[str, SourcePart]]:
+        """By stage, everything that its tasks read: the inputs, and what is redriven to them."""
         redrive = {} if self.redrive is None else {self.redrive.spec.feed: self.redrive}
-        return {**self.inputs, **redrive}
+        return {stage: {**inputs, **redrive} for stage, inputs in self.inputs_by_stage.items()}
+
+    @cached_property
+    def inputs_by_stage(self) -> dict[str, dict[str, InputPart]]:
+        """The inputs of each stage."""
+        return {
+            stage: {name: part for name, part in self.inputs.items() if part.spec.stage == stage}
+            for stage in self.spec.stages
+        }
+
+    @cached_property
+    def stores_by_stage(self) -> dict[str, dict[str, StorePart]]:
+        """The stores of each stage."""
+        return {
+            stage: {name: part for name, part in self.stores.items() if part.spec.stage == stage}
+            for stage in self.spec.stages
+        }
 
     @property
     def group(self) -> str:
@@ -122,10 +149,10 @@ def gather(launch: Launch, stack: Stack, job: Job, disk: Disk = rocks_disk) -> P
     for one in spec.inputs:
         feed = stack.feed(one.feed)
         topic = topics[stack.topic_of(one.feed, feed.version)]
-        if not one.broadcast and topic.partitions != spec.partitions:
+        if not one.broadcast and topic.partitions != spec.stages[one.stage]:
             raise BadConfig(
                 f"feed {one.feed!r} has {topic.partitions} partitions now; job {spec.name!r} was deployed "
-                f"for {spec.partitions}, and its state is divided among so many",
+                f"for {spec.stages[one.stage]}, and its state is divided among so many",
                 hint="Keys of a grown feed move between partitions. Write a new feed with the new number "
                 "of partitions, and deploy the job under a new name for it.",
             )
@@ -137,7 +164,7 @@ def gather(launch: Launch, stack: Stack, job: Job, disk: Disk = rocks_disk) -> P
     output_topics = {name: topics[output.topic] for name, output in outputs.by_name.items()}
     if spec.settings.containers > 1 and spec.settings.guarantee is Guarantee.EXACTLY_ONCE:
         _note_partitions(outputs, output_topics)
-    count = max(1, len(spec.stores) * spec.partitions)
+    count = max(1, sum(spec.stages[one.stage] for one in spec.stores))
     settings = spec.settings
     # Half for RocksDB, half for values in Python's own form, which take some 200 bytes each.
     opener = disk(settings.cache_bytes // 2, count)
@@ -168,7 +195,7 @@ def _note_partitions(outputs: Outputs, topics: dict[str, Topic]) -> None:
             output.noted_partitions = topics[name].partitions
 
 
-def _dead_parts(stack: Stack, spec: JobSpec) -> tuple[Topic | None, SourcePart | None]:
+def _dead_parts(stack: Stack, spec: JobSpec) -> tuple[Topic | None, RedrivePart | None]:
     """Where dead letters go, and whence they come back.
 
     Whoever has a way back reads it, also a version that makes no dead letters: its tasks remember how far
@@ -181,7 +208,7 @@ def _dead_parts(stack: Stack, spec: JobSpec) -> tuple[Topic | None, SourcePart |
             f"job {spec.name!r} cannot run: there is no topic {letters!r} for its dead letters",
             hint="Someone deleted it. `stack jobs deploy` makes it anew.",
         )
-    return found.get(letters), SourcePart(InputSpec(back), found[back]) if back in found else None
+    return found.get(letters), RedrivePart(InputSpec(back), found[back], spec) if back in found else None
 
 
 def _topics(stack: Stack, spec: JobSpec) -> dict[str, Topic]:

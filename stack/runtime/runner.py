@@ -13,12 +13,12 @@ from stack.connection import Stack
 from stack.errors import FeedstackError, LostOwnership, Unavailable
 from stack.machine import event, monotonic
 from stack.model.fleet import RunnerPlace
-from stack.model.job import JobEntry
+from stack.model.job import JobEntry, JobSpec
 from stack.runtime.containers import Containers
 from stack.runtime.host import is_dead, is_former_self, this_place
 from stack.runtime.runner_feed import Errands, JobsFollower
 from stack.runtime.runner_job import LedJob, Means
-from stack.zookeeper.fleet import FleetNodes, FleetSession
+from stack.zookeeper.fleet import FleetNodes, FleetSession, JobNodes
 from stack.zookeeper.lead import JobLead, bury_dead_runners
 
 log = logging.getLogger("feedstack.runner")
@@ -41,9 +41,11 @@ class Runner:
         clock: Callable[[], float] = monotonic,
         place_of: Callable[[str, str], RunnerPlace] = this_place,
         is_dead: Callable[[RunnerPlace], bool] = is_dead,
+        align: Callable[[JobNodes, JobSpec], None] | None = None,
     ) -> None:
         self.place_of = place_of
         self.is_dead = is_dead
+        self._align = align
         self._stack = stack
         self._containers = containers
         self._alive = alive
@@ -95,6 +97,7 @@ class Runner:
                 errands,
                 self._wake.set,
                 self._clock,
+                align=self._align,
             )
             try:
                 reign = _Reign(self, session, fleet, means)

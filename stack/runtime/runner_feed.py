@@ -131,6 +131,17 @@ class Errands:
         # Not a pool: its threads would be waited for when the process ends.
         start(repeat, doing)
 
+    def once(self, doing: str, errand: Callable[[], None]) -> None:
+        """Do something in the background that is done again later anyway."""
+
+        def run() -> None:
+            try:
+                errand()
+            except FeedstackError as error:
+                log.warning("%s: %s", doing, error.message)
+
+        start(run, doing)
+
     def close(self) -> None:
         """Give up what is under way."""
         self._closed.set()

@@ -28,12 +28,13 @@ from stack.engine.supervision import (
 from stack.errors import Unavailable
 from stack.machine import monotonic, time_ms
 from stack.model.fleet import JobState
-from stack.model.job import JobEntry
+from stack.model.job import JobEntry, JobSpec
 from stack.model.plan import ContainerReport, Ending, TaskId
 from stack.runtime.containers import Containers
 from stack.runtime.launch import Launch
 from stack.runtime.runner_feed import Errands, JobsFollower
 from stack.settings import Endpoints, Settings
+from stack.zookeeper.fleet import JobNodes
 from stack.zookeeper.lead import JobLead
 
 log = logging.getLogger("feedstack.runner")
@@ -56,6 +57,8 @@ class Means:
     wake: Callable[[], None]
     clock: Callable[[], float] = monotonic
     clock_ms: Callable[[], int] = time_ms
+    # Takes a point of a whole job; None where nobody wants that.
+    align: Callable[[JobNodes, JobSpec], None] | None = None
 
 
 class LedJob:
@@ -80,6 +83,8 @@ class LedJob:
         self._released: dict[TaskId, int] = {}
         self._releases_changed = False
         self._memory = self._recalled()
+        self._aligned_at = means.clock()
+        self._is_aligning = False
         self._nodes.watch_members(self._on_members)
         self._nodes.watch_released(self._on_released)
 
@@ -132,6 +137,26 @@ class LedJob:
         self._memory = decision.memory
         self._orders.extend(decision.orders)
         self._carry_out_rest()
+        if entry is not None and not stopping:
+            self._align(entry)
+
+    def _align(self, entry: JobEntry) -> None:
+        """Take a point of the whole job now and then, while it runs as it should."""
+        means, status = self._means, self._memory.status
+        due = means.clock() - self._aligned_at >= entry.spec.settings.align_ms / 1000
+        runs = status is not None and status.state is JobState.RUNNING and entry.rewind is None
+        if means.align is None or self._is_aligning or not (due and runs):
+            return
+        align, nodes, spec = means.align, self._nodes, entry.spec
+        self._is_aligning = True
+
+        def errand() -> None:
+            try:
+                align(nodes, spec)
+            finally:
+                self._aligned_at, self._is_aligning = means.clock(), False
+
+        means.errands.once(f"taking a point of {self.name}", errand)
 
     @property
     def at_rest(self) -> bool:

@@ -72,7 +72,7 @@ def redriven_runs(portion: Portion, task: Task, inputs: dict[str, InputPart]) ->
     """Records that come back from the dead letters: each goes to the handler of the feed that it came from.
 
     One of a feed that this version does not read any more has no handler: it fails with that as its cause,
-    under the policy of the job's first input.
+    under the policy of the first input of the task.
     """
     messages = [one for one in portion.batch.messages if one.offset() >= task.positions[portion.place]]
     first = next(iter(inputs.values()))

@@ -71,8 +71,8 @@ class Task:
     ) -> Checkpoint:
         """The record of the commit that is being made."""
         inputs = {}
-        for name, part in self._parts.sources.items():
-            places = part.places_of(self.id.partition)
+        for name, part in self._parts.sources[self.id.stage].items():
+            places = part.places_of(self.id)
             inputs[name] = InputPoint(
                 part.topic.name,
                 part.topic.id,
@@ -82,7 +82,7 @@ class Task:
             )
         stores = {
             name: StorePoint(part.topic.name, part.topic.id, store_ends[name])
-            for name, part in self._parts.stores.items()
+            for name, part in self._parts.stores_by_stage[self.id.stage].items()
         }
         spec, launch = self._parts.spec, self._parts.launch
         return Checkpoint(

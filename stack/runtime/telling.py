@@ -41,6 +41,7 @@ class Telling:
         openings: Mapping[TaskId, Opening],
         tasks: Mapping[TaskId, Task],
         intake: Intake,
+        drained: Collection[TaskId] = (),
     ) -> dict[TaskId, TaskReport]:
         """Each task, whatever became of it so far."""
         found = {task: TaskReport(TaskState.WAITING) for task in list(waiting)}
@@ -49,6 +50,8 @@ class Telling:
         for task in list(tasks):
             first = intake.is_bootstrapping(task)
             state = TaskState.BOOTSTRAPPING if first else TaskState.RUNNING
+            if task in drained:
+                state = TaskState.DRAINED
             found[task] = TaskReport(state, self._lags.get(task))
         return found
 
@@ -62,6 +65,7 @@ class Telling:
         memory_bytes: int,
         counters: dict[str, int],
         faults: dict[str, int],
+        still: str,
     ) -> ContainerReport:
         """All of it."""
         return ContainerReport(
@@ -79,6 +83,7 @@ class Telling:
             tasks=tasks,
             counters=counters,
             faults=faults,
+            still=still,
         )
 
     def _rate_of(self, records: int) -> float:

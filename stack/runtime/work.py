@@ -47,7 +47,7 @@ class Work:
         part = self._by_topic.get(portion.place[0])
         if part is None:
             for task in tasks:
-                self._runs.extend(redriven_runs(portion, task, self._parts.inputs))
+                self._runs.extend(redriven_runs(portion, task, self._parts.inputs_by_stage[task.id.stage]))
             return
         whole = Records(portion.batch, part.decoder, portion.place[1])
         for task in tasks:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from stack.errors import BadConfig
 from stack.model.feed import name_fault
-from stack.model.job import InputSpec, job_name_fault, store_name_fault
+from stack.model.job import MAIN_STAGE, InputSpec, job_name_fault, store_name_fault
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _HANDLER_SHAPE = "Write it as `def {name}(value, ctx):`."
@@ -77,6 +77,7 @@ class Handler:
     inputs: tuple[InputSpec, ...]
     stores: tuple[str, ...] = ()
     batch: bool = False
+    stage: str = MAIN_STAGE
 
     @property
     def name(self) -> str:
@@ -95,7 +96,17 @@ class Job:
     def count(view, ctx):
         ...
 
-    All handlers run in the same tasks, one task for each partition of the inputs: each reaches all stores.
+    All handlers of a stage run in the same tasks, one task for each partition of its inputs: each reaches all
+    stores of the stage. Most jobs have one stage. One that must bring records with the same key together that
+    come in several partitions writes them to a feed of its own by that key, and reads it in a later stage:
+
+    @job.task(views)
+    def by_page(view, ctx):
+        ctx.emit(page_visits, view, key=view["page"])
+
+    @job.task(page_visits, stage="count", store="counts")
+    def count(visit, ctx):
+        ...
     """
 
     def __init__(self, name: str) -> None:
@@ -125,12 +136,15 @@ class Job:
         store: str | None = None,
         stores: Iterable[str] = (),
         batch: bool = False,
+        stage: str = MAIN_STAGE,
     ) -> Callable[[Function], Function]:
         """Make the function below the handler of these feeds: called as `function(value, ctx)`.
 
-        `store` names its state, or `stores` several; `batch=True` hands over Arrow batches.
+        `store` names its state, or `stores` several; `batch=True` hands over Arrow batches. `stage` names
+        the step of the job that it belongs to, if that reads what an earlier one writes.
         """
-        specs = tuple(_input_spec(self.name, one) for one in inputs)
+        _refuse_stage_name(self.name, stage)
+        specs = tuple(replace(_input_spec(self.name, one), stage=stage) for one in inputs)
         names = _store_names(self.name, store, stores)
         if not specs:
             raise BadConfig(
@@ -141,7 +155,8 @@ class Job:
         def register(function: Function) -> Function:
             _refuse_function(self.name, function, 2, _HANDLER_SHAPE)
             self._refuse_taken_inputs(specs, _name_of(function))
-            self.handlers = (*self.handlers, Handler(function, specs, names, bool(batch)))
+            self._refuse_taken_stores(names, stage, _name_of(function))
+            self.handlers = (*self.handlers, Handler(function, specs, names, bool(batch), stage))
             return function
 
         return register
@@ -177,6 +192,17 @@ class Job:
                     hint="Each feed is the input of exactly one handler; call one function from the other.",
                 )
 
+    def _refuse_taken_stores(self, names: tuple[str, ...], stage: str, name: str) -> None:
+        """State lies with the tasks of one stage: those of another have other keys, perhaps elsewhere."""
+        for handler in self.handlers:
+            for store in names if handler.stage != stage else ():
+                if store in handler.stores:
+                    raise BadConfig(
+                        f"job {self.name!r}: store {store!r} is used in two stages, {handler.stage!r} by "
+                        f"{handler.name} and {stage!r} by {name}",
+                        hint="Give each stage a store of its own.",
+                    )
+
     def __repr__(self) -> str:
         return f"Job({self.name!r})"
 
@@ -187,6 +213,14 @@ def _refuse_feed_name(name: object) -> None:
         raise BadConfig(
             f"Feed({name!r}): the name does not do: {fault}",
             hint="Use the name that stands in schemas/catalog.toml.",
+        )
+
+
+def _refuse_stage_name(job: str, stage: object) -> None:
+    fault = job_name_fault(stage) if isinstance(stage, str) else f"it must be text, got {stage!r}"
+    if fault:
+        raise BadConfig(
+            f"job {job!r}: stage {stage!r}: the name does not do: {fault}", hint='Such as stage="count".'
         )
 
 

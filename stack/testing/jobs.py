@@ -18,7 +18,8 @@ from stack.errors import FeedstackError, LostOwnership, NotFound
 from stack.kafka.memory.broker import MemoryProcess
 from stack.kafka.memory.hooks import Killed
 from stack.model.job import JobSpec
-from stack.model.plan import ContainerReport, Ending, Plan, SlotPlan, TaskId, tasks_of
+from stack.model.plan import ContainerReport, Ending, Plan, SlotPlan, TaskId, job_tasks
+from stack.model.stillness import StillRequest
 from stack.offsets.checkpoints import last_checkpoints
 from stack.runtime.container import ending_of
 from stack.runtime.faults import Verdict
@@ -53,7 +54,7 @@ class Alone(Membership):
     def __init__(self, launch: Launch) -> None:
         self.memory_bytes = 0
         self.verdict = None
-        tasks = tasks_of(launch.spec.partitions)
+        tasks = job_tasks(launch.spec)
         generation = launch.attempt
         self._plan = Plan(
             generation,
@@ -79,6 +80,9 @@ class Alone(Membership):
 
     def news(self) -> Plan | None:
         return self._plan
+
+    def still_request(self) -> StillRequest | None:
+        return None
 
     @property
     def released(self) -> Mapping[TaskId, int]:
@@ -179,13 +183,13 @@ class JobInHand:
     def lag(self) -> int:
         """How many records of the inputs are not committed yet."""
         stack, parts = self._kit.connection, self.parts
-        tasks = tasks_of(self.spec.partitions)
+        tasks = job_tasks(self.spec)
         found = last_checkpoints(stack, parts.decode_checkpoint, self.name, tasks)
         waiting: set[tuple[str, int, int]] = set()
         for task in tasks:
-            for name, part in parts.inputs.items():
+            for name, part in parts.inputs_by_stage[task.stage].items():
                 point = found[task].inputs.get(name) if task in found else None
-                for topic, number in part.places_of(task.partition):
+                for topic, number in part.places_of(task):
                     log = self._kit.kafka.log((topic, number))
                     start = log.low if point is None else point.offsets.get(number, log.low)
                     records, _ = log.read(start, log.high + 1, committed=True)

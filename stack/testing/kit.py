@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from stack.connection import Stack
+from stack.deploy.aligning import stand_at_rest
 from stack.deploy.dead import DeadFeed, filter_letters
 from stack.deploy.deploy import next_entry
 from stack.deploy.jobs import jobs_feed
@@ -300,7 +301,8 @@ class MemoryStack:
     @_in_hand
     def annotate(self, job: str, name: str, **values: str) -> None:
         """Give the point where a job stands a name, as `stack offsets annotate` does."""
-        name_point(self.connection, self._job(job).spec, name, values, PERSON, is_still=True)
+        spec = self._job(job).spec
+        name_point(self.connection, spec, stand_at_rest(self.connection, spec), name, values, by=PERSON)
 
     @_in_hand
     def rewind(
@@ -310,16 +312,19 @@ class MemoryStack:
         *,
         state: str = "then",
         outputs: str = "restore",
+        cascade: bool = False,
         crash_at: str | int | None = None,
     ) -> bool:
         """Bring a job back to a point, as `stack rewind` does; the next run goes on from there.
+
+        With `cascade` the jobs that read its outputs go back, too.
 
         With `crash_at` the command is killed when it comes to that point, or at that many beginnings and ends
         of requests that it makes of Kafka. Asked for again, with or without `to`, it goes on. Returns whether
         it came to its end.
         """
         one = RewindInHand(self, self._job(job))
-        return one.run(to, StateChoice(state), OutputsChoice(outputs), crash_at)
+        return one.run(to, StateChoice(state), OutputsChoice(outputs), crash_at, cascade=cascade)
 
     def counters(self, job: str) -> dict[str, int]:
         """What the code has counted with `ctx.count` since the job last began."""

@@ -35,7 +35,13 @@ class RewindInHand:
         self._stack = Stack(connection.settings, connection.endpoints, self._process)
 
     def run(
-        self, to: str | None, state: StateChoice, outputs: OutputsChoice, crash_at: str | int | None
+        self,
+        to: str | None,
+        state: StateChoice,
+        outputs: OutputsChoice,
+        crash_at: str | int | None,
+        *,
+        cascade: bool = False,
     ) -> bool:
         """Whether it came to its end; False if it crashed there."""
         tell_jobs(self._kit)
@@ -44,7 +50,7 @@ class RewindInHand:
         if crash_at is not None:
             self._kit.hooks.crash_at(self._process, crash_at)
         try:
-            self._run(to, state, outputs)
+            self._run(to, state, outputs, cascade)
         except (Crashed, Killed):
             return False
         finally:
@@ -57,14 +63,14 @@ class RewindInHand:
             )
         return True
 
-    def _run(self, to: str | None, state: StateChoice, outputs: OutputsChoice) -> None:
+    def _run(self, to: str | None, state: StateChoice, outputs: OutputsChoice, cascade: bool) -> None:
         jobs, name = jobs_feed(self._stack), self._job.name
         rewinding = Rewinding(self._stack, jobs, self._containers)
         entry = jobs.get(name)
         intent = rewinding.pending(entry.spec)
         if intent is not None:
             refuse_another(name, intent, to)
-            rewinding.carry_out(name, intent)
+            rewinding.carry_out(intent.leader or name, intent)
             return
         if entry.rewind is not None and to in (None, rewinding.asked_for(entry)):
             rewinding.clear(entry)
@@ -73,13 +79,15 @@ class RewindInHand:
             raise BadInput(f"say where job {name!r} shall go back to", hint="Such as main-0#17 or @NAME.")
         with CheckpointIndex(self._stack, in_memory=True) as index:
             index.refresh()
-            wanted = Wanted(parse_job_startpoint(to, self._kit.clock.now_ms), state, outputs)
+            startpoint = parse_job_startpoint(to, self._kit.clock.now_ms)
+            wanted = Wanted(startpoint, state, outputs, cascade=cascade)
             plan = make_plan(self._stack, jobs, index, name, wanted)
-            rewinding.carry_out(name, plan.intent("", to), look_again(self._stack, index, plan))
+            look = look_again(self._stack, jobs, index, plan)
+            rewinding.carry_out(name, plan.intent("", to), look)
 
-    def _containers(self) -> int:
+    def _containers(self, name: str) -> int:
         """Asked when the mark stands, which a runner sees: it stops the containers."""
-        self._job.stop()
+        self._kit.jobs[name].stop()
         return 0
 
 

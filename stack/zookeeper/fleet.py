@@ -6,6 +6,7 @@
                              /status              how the job is doing; the leader writes it
                              /containers/<slot>.<attempt>   ephemeral: what a container says of itself
                              /released/<task>     up to which generation nobody else has the task open
+                             /still               ephemeral: somebody asks its tasks to stand still
 /feedstack/<stack>/runners/<id>                   ephemeral: a runner and its process
 
 A container's node carries the attempt, so that whatever an older attempt still writes can be refused: a
@@ -38,6 +39,7 @@ from stack.model.plan import (
     report_from_json,
     report_to_json,
 )
+from stack.model.stillness import StillRequest, request_from_json, request_to_json
 from stack.zookeeper.fleet_session import FleetSession
 from stack.zookeeper.nodes import (
     Change,
@@ -156,8 +158,43 @@ class JobNodes:
 
         self._watch("containers", lambda: ChildrenWatch(self.session.client, path, on_children))
 
+    def watch_still_request(self, callback: Callable[[StillRequest | None], None]) -> None:
+        """Call back with every request to stand still, and with None when there is none any more."""
+        path = f"{self.root}/still"
+
+        def on_data(data: bytes | None, _stat: Any) -> bool:
+            if not self._closed:
+                callback(None if data is None else parsed(request_from_json, from_bytes(data), path))
+            return not self._closed
+
+        self._watch("requests", lambda: DataWatch(self.session.client, path, on_data))
+
     def _watch(self, what: str, begin: Callable[[], object]) -> None:
         bounded(f"watching the {what} of {self.job}", begin)
+
+    # What somebody writes who takes a point of the whole job.
+
+    def request_stillness(self, request: StillRequest) -> bool:
+        """Ask tasks to stand still, for as long as the session lasts; False if somebody else does already.
+
+        Another request under the same id takes the place of the first.
+        """
+        path, data = f"{self.root}/still", to_bytes(request_to_json(request))
+        change = Change(self.session, f"asking {self.job} to stand still")
+        if is_own(self.session, path):
+            change.set(path, data)
+        else:
+            self.prepare()
+            change.create(path, data, ephemeral=True)
+        return change.commit() or is_own(self.session, path)
+
+    def asks_for_stillness(self) -> bool:
+        """Whether the request of this session still stands."""
+        return is_own(self.session, f"{self.root}/still")
+
+    def end_stillness(self) -> None:
+        """Let everybody go on."""
+        delete(self.session, f"{self.root}/still")
 
     # What a container writes.
 

@@ -27,7 +27,7 @@ from stack.model.place import Place
 from stack.model.plan import TaskState
 from stack.model.startpoint import AtAnnotation
 from stack.offsets.audit import read_audit
-from stack.offsets.naming import name_point
+from stack.offsets.naming import name_point, where_it_stands
 from stack.settings import Settings
 from tests.cluster import test_commands, test_rewind
 from tests.cluster.test_commands import Run
@@ -284,7 +284,8 @@ def test_after_a_rewind_the_tool_prints_what_jobs_show_tells(rewinds: Rewinds, r
     rewinds.click(100)
     rewinds.run()
     rewinds.await_read()
-    name_point(stack, rewinds.fleet.spec, "then", {}, "me", is_still=False)
+    stand = where_it_stands(stack, rewinds.fleet.spec, is_still=False)
+    name_point(stack, rewinds.fleet.spec, stand, "then", {}, by="me")
     rewinds.click(200)
     rewinds.await_read()
     rewinds.stop()

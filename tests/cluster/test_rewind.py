@@ -26,13 +26,14 @@ from stack.deploy.rewind_plan import RewindPlan, Wanted, look_again, make_plan
 from stack.deploy.rewinding import Landed, Rewinding
 from stack.engine.rewind import OutputsChoice, StateChoice
 from stack.errors import BadInput
+from stack.kafka.reader import LogReader
 from stack.model.checkpoint import Checkpoint
 from stack.model.plan import Reason, TaskId, tasks_of
 from stack.model.startpoint import AtAnnotation, AtCheckpoint, AtVersion, JobStartpoint
 from stack.offsets.audit import read_audit
 from stack.offsets.checkpoints import checkpoints_topic
 from stack.offsets.index import CheckpointIndex
-from stack.offsets.naming import name_point
+from stack.offsets.naming import name_point, where_it_stands
 from tests.cluster.job_world import DERIVED, SETTINGS, JobWorld
 from tests.clusters import RUN_VARIABLE, wait_for
 from tests.fleets import HandFleet
@@ -59,6 +60,10 @@ def count(click, ctx):
     ctx.emit(tallies, {{"user": click["user"], "count": number}})
 """
 ONE, TWO = CODE.format(step=1), CODE.format(step=2)
+# Users get another name in the table, and with it mostly another partition than their clicks have.
+ACROSS = ONE.replace('key=click["user"]', 'key="of-" + click["user"]').replace(
+    'tallies, {"user": click["user"]', 'tallies, {"user": "of-" + click["user"]'
+)
 
 
 @dataclass
@@ -133,11 +138,12 @@ class Rewinds:
 
     def rewind(self, to: JobStartpoint) -> Landed:
         jobs = jobs_feed(self.stack)
-        rewinding = Rewinding(self.stack, jobs, lambda: len(self.fleet.nodes.reports()))
+        rewinding = Rewinding(self.stack, jobs, lambda _: len(self.fleet.nodes.reports()))
         with CheckpointIndex(self.stack) as index:
             index.refresh()
             plan = make_plan(self.stack, jobs, index, "count", Wanted(to))
-            return rewinding.carry_out("count", plan.intent("a test"), look_again(self.stack, index, plan))
+            look = look_again(self.stack, jobs, index, plan)
+            return rewinding.carry_out("count", plan.intent("a test"), look)
 
     def commits(self) -> list[Checkpoint]:
         """Every commit of a container, in order."""
@@ -176,7 +182,9 @@ def test_a_job_goes_back_whole_and_comes_out_as_one_that_never_did(rewinds: Rewi
     rewinds.click(300)
     rewinds.run()
     rewinds.await_read()
-    name_point(rewinds.stack, rewinds.fleet.spec, "before", {"k": "v"}, "me", is_still=False)
+    spec = rewinds.fleet.spec
+    stand = where_it_stands(rewinds.stack, spec, is_still=False)
+    name_point(rewinds.stack, spec, stand, "before", {"k": "v"}, by="me")
     before = rewinds.table()
     rewinds.click(200, users=20)
     rewinds.await_read()
@@ -206,7 +214,8 @@ def test_with_new_code_everything_after_the_point_is_computed_anew(rewinds: Rewi
     rewinds.await_read()
     rewinds.stop()
     point = dict.fromkeys(tasks_of(2)) | rewinds.world.checkpoints()
-    name_point(rewinds.stack, rewinds.fleet.spec, "bug", {}, "me", is_still=True)
+    spec = rewinds.fleet.spec
+    name_point(rewinds.stack, spec, where_it_stands(rewinds.stack, spec, is_still=True), "bug", {}, by="me")
     rewinds.click(150, users=30)
     rewinds.world.write_job(TWO, SETTINGS)
     rewinds.fleet.redeploy(rewinds.world.folder)
@@ -240,7 +249,7 @@ def test_nobody_opens_a_task_while_its_job_goes_back(rewinds: Rewinds) -> None:
     rewinds.await_read()
     rewinds.stop()
     jobs = jobs_feed(rewinds.stack)
-    rewinding = Rewinding(rewinds.stack, jobs, lambda: 0)
+    rewinding = Rewinding(rewinds.stack, jobs, lambda _: 0)
     intent = rewinds.plan(AtCheckpoint("main-0", 1)).intent("cut off")
 
     def fail(*_: object) -> None:
@@ -256,13 +265,86 @@ def test_nobody_opens_a_task_while_its_job_goes_back(rewinds: Rewinds) -> None:
     assert (ending.reason, ending.message) == (Reason.LOST, "a rewind of job 'count' is not done yet")
     assert rewinds.world.checkpoints() == before
     # Somebody else finds it and brings it to its end.
-    again = Rewinding(rewinds.stack, jobs, lambda: 0)
+    again = Rewinding(rewinds.stack, jobs, lambda _: 0)
     found = again.pending(jobs.get("count").spec)
     assert found is not None
     assert (found.id, found.words, found.targets) == (intent.id, intent.words, dict(intent.targets))
     again.carry_out("count", found)
     assert again.pending(jobs.get("count").spec) is None
     assert rewinds.table() == rewinds.world.counts() == replayed(rewinds.inputs(), dict(intent.targets))
+
+
+@pytest.mark.parametrize(("code", "prefix"), [(ONE, ""), (ACROSS, "of-")], ids=["own", "across"])
+def test_several_containers_go_back_exactly_or_not_at_all(stack: Stack, code: str, prefix: str) -> None:
+    world = JobWorld(stack, code=code, settings=f"containers = 2\n{SETTINGS}", derived=TABLE)
+    with HandFleet(stack, world.folder) as fleet:
+        rewinds = Rewinds(world, fleet)
+        for part in range(2):
+            rewinds.run(containers=2)
+            for _ in range(5):
+                rewinds.click(40)
+                rewinds.await_read()
+            rewinds.stop()
+            if part == 0:
+                stand = where_it_stands(stack, fleet.spec, is_still=True)
+                name_point(stack, fleet.spec, stand, "still", {}, by="me")
+        after, commits = rewinds.table(), rewinds.commits()
+        assert {one.slot for one in commits} == {0, 1}
+        places = [AtCheckpoint(str(one.task), one.number) for one in commits[:-2]]
+        points: list[JobStartpoint] = [*rewinds.chance.sample(places, 6), AtAnnotation("still")]
+        told = [go_back_exactly(rewinds, point, prefix) for point in points]
+        # Where commits overlap, what is in doubt is refused, and nothing is changed. Not so where all stood
+        # still, and hardly ever where each partition of the table is written by one container.
+        assert told[-1] == "", evidence(rewinds, told[-1])
+        assert all("several containers were writing" in one for one in told if one)
+        assert prefix or sum(map(bool, told)) <= 2, evidence(rewinds, str(told))
+        assert jobs_feed(stack).get("count").rewind is None
+        # Killed while it catches up, it comes out right all the same.
+        rewinds.run(containers=2)
+        fleet.kill(0)
+        fleet.start(0)
+        rewinds.await_read()
+        assert rewinds.table() == after, evidence(rewinds, "after a kill")
+        assert {prefix + user: count for user, count in world.counts().items()} == after
+
+
+def go_back_exactly(rewinds: Rewinds, point: JobStartpoint, prefix: str) -> str:
+    """Go to a point and look whether everything is as it was then; the words of a refusal."""
+    before = rewinds.table()
+    try:
+        landed = rewinds.rewind(point)
+    except BadInput as error:
+        assert rewinds.table() == before, evidence(rewinds, f"{point} was refused")
+        return error.message
+    expected = replayed(rewinds.inputs(), dict(landed.intent.targets))
+    cuts = dict(landed.intent.cuts)
+    assert rewinds.world.counts() == expected, evidence(rewinds, f"state at {point}, {cuts}")
+    named = {prefix + user: count for user, count in expected.items()}
+    assert rewinds.table() == named, evidence(rewinds, f"table at {point}, {cuts}")
+    return ""
+
+
+def evidence(rewinds: Rewinds, said: str) -> str:
+    """Everything that a cut depends on, and what came of it, for whoever looks for the reason."""
+    lines = [said, "commits: task#number, container.attempt, time, input, table (written to)"]
+    with CheckpointIndex(rewinds.stack) as index:
+        index.refresh()
+        for one in index.following("count", 0):
+            point = one.outputs.get("tallies")
+            place = {} if "clicks" not in one.inputs else dict(one.inputs["clicks"].offsets)
+            wrote = None if point is None or point.wrote is None else sorted(point.wrote)
+            ends = None if point is None else list(point.ends)
+            who = f"{one.task}#{one.number} {one.slot}.{one.attempt} {','.join(one.annotations)}"
+            lines.append(f"{who} {one.time_ms} {place} {ends} ({wrote})")
+    for topic in (rewinds.stack.topic_of("tallies"), rewinds.world.changelog):
+        lines.append(f"{topic}: {rewinds.stack.admin.ends(topic, range(2))}")
+        with LogReader(rewinds.stack.access, topic) as reader:
+            reader.assign({0: 0, 1: 0}, rewinds.stack.admin.ends(topic, range(2)))
+            while not reader.done:
+                batch = reader.read()
+                rows = zip(batch.partitions, batch.offsets, batch.keys, batch.values, strict=True)
+                lines += [f"{part}/{at} {key!r} {value!r}" for part, at, key, value in rows]
+    return "\n".join(lines)
 
 
 def test_twenty_commits_are_restored_exactly_while_compaction_works(

@@ -13,7 +13,7 @@ from stack.feeds.registry.state import Mode
 from stack.model.feed import value_subject
 from stack.model.job import jobs_name
 from stack.model.startpoint import AtAnnotation
-from stack.offsets.naming import name_point
+from stack.offsets.naming import name_point, where_it_stands
 from tests.cluster.conftest import apply
 from tests.cluster.job_world import CLICK, JobWorld
 from tests.cluster.test_rewind import TABLE, Rewinds
@@ -67,7 +67,8 @@ def work(rewinds: Rewinds, clicks: int, name: str | None = None) -> None:
     rewinds.await_read()
     rewinds.stop()
     if name is not None:
-        name_point(rewinds.stack, rewinds.fleet.spec, name, {}, "me", is_still=True)
+        stand = where_it_stands(rewinds.stack, rewinds.fleet.spec, is_still=True)
+        name_point(rewinds.stack, rewinds.fleet.spec, stand, name, {}, by="me")
 
 
 def redeploy(rewinds: Rewinds, code: str, settings: str) -> None:

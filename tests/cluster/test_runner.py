@@ -41,9 +41,9 @@ class Fleet:
         self.runners: list[tuple[Runner, threading.Thread, ProcessContainers]] = []
         self.faults: list[Exception] = []
 
-    def start(self, containers: ProcessContainers | None = None) -> Runner:
+    def start(self, containers: ProcessContainers | None = None, align: Any = None) -> Runner:
         hosts = containers or ProcessContainers()
-        runner = Runner(self.stack, hosts)
+        runner = Runner(self.stack, hosts, align=align)
 
         def run() -> None:
             try:
@@ -265,3 +265,18 @@ def test_what_was_removed_without_a_runner_is_tidied_up(fleet: Fleet, stack: Sta
     fleet.jobs.remove(JOB)
     fleet.start()
     wait_for(lambda: fleet.fleet.jobs() == [], "the job's nodes to go", 15)
+
+
+def test_points_are_taken_now_and_then_while_a_job_runs(fleet: Fleet) -> None:
+    taken: list[tuple[str, str]] = []
+    fleet.put(JobEntry(spec(align_ms=300), try_number=1))
+    fleet.start(align=lambda nodes, of_job: taken.append((nodes.job, of_job.version)))
+    fleet.wait_running(2)
+    wait_for(lambda: len(taken) >= 2, "two points")
+    assert set(taken) == {(JOB, "v1")}
+    fleet.change(desired=Desired.PAUSED)
+    fleet.wait(JobState.PAUSED)
+    before = len(taken)
+    fleet.change(desired=Desired.RUNNING)
+    fleet.wait_running(2)
+    wait_for(lambda: len(taken) > before, "one more when it runs again")

@@ -16,7 +16,7 @@ from stack.engine.rewind import OutputsChoice
 from stack.kafka.reader import LogReader
 from stack.model.startpoint import AtAnnotation
 from stack.offsets.index import CheckpointIndex
-from stack.offsets.naming import name_point
+from stack.offsets.naming import name_point, where_it_stands
 from stack.testing import MemoryStack
 from tests.cluster.job_world import CLICK, DERIVED, SOURCE, TALLY, JobWorld
 from tests.clusters import wait_for
@@ -170,7 +170,8 @@ class RealCounting:
         self.run()
 
     def name(self, point: str) -> None:
-        name_point(self._world.stack, self._fleet.spec, point, {}, "test", is_still=True)
+        stack, spec = self._world.stack, self._fleet.spec
+        name_point(stack, spec, where_it_stands(stack, spec, is_still=True), point, {}, by="test")
 
     def rewind(self, point: str) -> None:
         """The container is not told to stop: it is fenced."""
@@ -181,8 +182,8 @@ class RealCounting:
             index.refresh()
             wanted = Wanted(AtAnnotation(point), outputs=OutputsChoice.APPEND)
             plan = make_plan(stack, jobs, index, "count", wanted)
-            Rewinding(stack, jobs, lambda: 0).carry_out(
-                "count", plan.intent("", f"@{point}"), look_again(stack, index, plan)
+            Rewinding(stack, jobs, lambda _: 0).carry_out(
+                "count", plan.intent("", f"@{point}"), look_again(stack, jobs, index, plan)
             )
         process = self._fleet.processes.get(0)
         if process is not None:

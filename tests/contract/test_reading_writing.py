@@ -150,7 +150,7 @@ def test_inputs_come_by_partition_and_can_be_held_back(kafka: KafkaWorld) -> Non
         for portion in reader.read(7, 0.5):
             got[portion.place] += portion.batch.offsets
     assert got == {(first, 0): list(range(20)), (first, 1): [], (second, 0): list(range(5))}
-    assert reader.last_end((first, 0)) == 20
+    assert reader.passed((first, 0), 20) == 20
     reader.resume([(first, 1)])
     reader.remove([(second, 0)])
     while not reader.caught_up():

@@ -10,6 +10,7 @@ from ops.bench.tasks_findings import findings
 from ops.bench.tasks_latency import Latency, latencies_ms, percentile
 from ops.bench.tasks_probe import (
     HELD_UP_LIMIT_MS,
+    STOLEN_LIMIT,
     Disturbance,
     HeldUp,
     Probe,
@@ -49,8 +50,10 @@ def test_others_may_use_a_little_of_the_machine() -> None:
     assert not replace(calm, other_load=NOISY + 0.001).quiet
 
 
-def test_what_was_stolen_or_compiled_does_not_decide() -> None:
-    assert Disturbance(0.0, HeldUp(1.0, 0.0, True), stolen=0.1, compiling=0.5).quiet
+def test_what_was_compiled_does_not_decide_and_what_was_stolen_does() -> None:
+    calm = Disturbance(0.0, HeldUp(1.0, 0.0, True), stolen=STOLEN_LIMIT - 0.001, compiling=0.5)
+    assert calm.quiet
+    assert not replace(calm, stolen=STOLEN_LIMIT).quiet
 
 
 def test_a_core_that_stood_still_is_a_disturbance() -> None:

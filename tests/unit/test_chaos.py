@@ -7,6 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -141,6 +142,19 @@ def test_a_schedule_has_every_kind_twice_and_is_the_same_for_a_seed(
             sizes[one.scale.job] = one.scale.containers
 
 
+@given(st.integers(0, 10_000), st.integers(1, 8))
+def test_rewinds_are_mixed_in_and_change_nothing_else(seed: int, rewinds: int) -> None:
+    jobs = (Size(2, 4), Size(2, 4))
+    rounds = schedule(seed, 20, jobs, rewinds=rewinds)
+    assert rounds == schedule(seed, 20, jobs, rewinds=rewinds)
+    assert [replace(one, rewind=None) for one in rounds] == schedule(seed, 20, jobs)
+    made = [one.rewind for one in rounds if one.rewind is not None]
+    assert len(made) == rewinds
+    assert rounds[0].rewind is None
+    assert sum(one.killed_at is not None for one in made) == (rewinds + 1) // 2
+    assert all(one.job in (0, 1) and 2 <= one.back_s <= 45 and 0 <= one.share < 1 for one in made)
+
+
 @pytest.mark.parametrize(
     ("since", "until", "silence_s"),
     [
@@ -161,7 +175,8 @@ def test_silence_is_that_of_the_span(since: float, until: float, silence_s: floa
 def outcome(*findings: Finding) -> Outcome:
     made = Outcome(7, scaled=3, took_s=201.0)
     made.faults.update({FaultKind.CONTAINER_KILLED: 2, FaultKind.RUNNER_KILLED: 1})
-    made.gaps_s = {"container killed": [1.2, 3.44], "two at a time": [9.0]}
+    made.rewinds.update(done=5, killed=2, refused=1)
+    made.gaps_s = {"container killed": [1.2, 3.44], "two at a time": [9.0], "went back": [8.0, 4.0]}
     made.report = Report({"clicks": 300_000, "visits": 300_000}, 2_000, 12_000, findings)
     return made
 
@@ -175,15 +190,19 @@ def test_an_exact_run_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(chaos_run, "run", run)
     done = CliRunner().invoke(root, ["chaos", "--seed", "7"])
-    assert asked == [Plan(7, 300_000, 20)]
+    assert asked == [Plan(7, 300_000, 20, rewinds=5)]
+    assert "went back 5 times, killed on the way 2 times, 1 point refused" in done.stdout
     assert done.exit_code == 0
     assert "lost 0, doubled 0" in done.stdout
     lines = {line.split("  ")[0]: line.split() for line in done.stdout.splitlines()}
     assert lines["container killed"][-3:] == ["2", "2.3", "3.4"]
     assert lines["runner killed"][-1] == "1"
     assert lines["two at a time"][-3:] == ["1", "9.0", "9.0"]
+    assert lines["went back"][-3:] == ["2", "6.0", "8.0"]
     told = json.loads(CliRunner().invoke(root, ["chaos", "--long", "--json"]).stdout)
     assert (asked[1].records, asked[1].faults, asked[1].long) == (3_000_000, 120, True)
+    assert asked[1].rewinds == 30
+    assert told["rewinds"] == {"done": 5, "killed": 2, "refused": 1}
     assert (told["exact"], told["lost"], told["faults"]["container killed"]) == (True, 0, 2)
     assert told["gaps_s"]["container killed"] == {"median": 2.3, "worst": 3.4}
 

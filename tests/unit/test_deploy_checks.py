@@ -61,7 +61,7 @@ SPEC = JobSpec(
 def test_a_sound_job_has_no_faults() -> None:
     assert find_faults(FACTS) == []
     assert FACTS.outputs == ("counts",)
-    assert FACTS.task_count == 4
+    assert FACTS.task_counts == {"main": 4}
     assert find_faults(replace(FACTS, running=SPEC, changelogs={"counts": 4})) == []
 
 
@@ -113,7 +113,7 @@ def test_a_fault_says_what_and_what_to_do(change: dict[str, Any], says: str, to_
 def test_inputs_of_different_counts_are_named_with_them() -> None:
     facts = replace(FACTS, job=declared(InputSpec("views"), InputSpec("clicks"), InputSpec("rates")))
     assert any("but views has 4, clicks has 4, rates has 1" in fault for fault in find_faults(facts))
-    assert facts.task_count is None
+    assert facts.task_counts == {}
 
 
 def test_a_broadcast_input_may_have_any_count() -> None:

@@ -19,6 +19,7 @@ from stack.feeds.avro.schema import parse_avro
 from stack.kafka.writer import LogWriter
 from stack.model.annotation import Annotated, annotation_key, annotation_name
 from stack.model.checkpoint import Checkpoint, Gap, InputPoint, OutputPoint, StorePoint, checkpoint_key
+from stack.model.job import CodePlace, InputSpec, JobSettings, JobSpec
 from stack.model.packed import pack
 from stack.model.partitioner import partition_of
 from stack.model.partitions import partitions_of
@@ -315,8 +316,10 @@ def test_points_by_every_kind_of_startpoint(log: Log) -> None:
     two = {"version": "v-two"}
     log.add(made(T0, 1), made(T1, 1), made(T0, 2), made(T0, 3, **two), made(T1, 2, time_ms=NOW + 3001, **two))
 
-    def numbers(startpoint: Any, feed: str | None = "clicks") -> list[int | None]:
-        point = find_point(index, "count", [T0, T1], startpoint, feed)
+    def numbers(startpoint: Any, *feeds: str) -> list[int | None]:
+        inputs = tuple(InputSpec(feed) for feed in feeds or ("clicks",))
+        spec = JobSpec("count", "v", inputs, (), (), JobSettings(), 2, CodePlace("", 0, 0, 0))
+        point = find_point(index, spec, startpoint)
         return [None if one is None else one.number for one in point.checkpoints.values()]
 
     with CheckpointIndex(log.stack, in_memory=True) as index:
@@ -344,7 +347,7 @@ def test_points_by_every_kind_of_startpoint(log: Log) -> None:
                 numbers(wrong)
             assert hint in told.value.hint
         with pytest.raises(BadInput, match="has several inputs"):
-            numbers(AtOffset(1), None)
+            numbers(AtOffset(1), "clicks", "views")
 
 
 # Undo

@@ -16,6 +16,7 @@ from stack.engine.rewind import (
     StateChoice,
     find_refusals,
     is_settled,
+    may_be_first,
     output_cut,
 )
 from stack.model.checkpoint import REWIND_SLOT, Checkpoint, InputPoint, OutputPoint, StorePoint
@@ -220,8 +221,46 @@ def test_commits_from_before_the_feed_was_written_say_nothing() -> None:
     assert cut([life[0]], life, [9, 9]).offsets == (0, 0)
 
 
-def test_later_commits_are_settled_when_all_of_theirs_is_behind() -> None:
+def test_later_commits_are_settled_when_every_task_has_committed_behind_the_cut() -> None:
     one = Cut("totals", "totals", "t-id", (4, 4), (9, 9))
-    assert is_settled(commit(T0, 2, [4, 5]), [one])
-    assert not is_settled(commit(T0, 2, [3, 5]), [one])
-    assert is_settled(point(T0, 2), [one])
+    targets: dict[TaskId, Checkpoint | None] = {T0: None, T1: None}
+    short, long = commit(T0, 2, [3, 5]), commit(T0, 3, [4, 5])
+    other = commit(T1, 2, [0, 0], slot=1)
+    assert not is_settled([short, other], targets, [one])
+    assert not is_settled([other, long], targets, [one])
+    assert is_settled([short, other, long, other], targets, [one])
+    # Partitions may be told of one by one; a feed that was made anew tells nothing.
+    assert is_settled([commit(T1, 1, [0, 4]), commit(T0, 1, [4, 0]), other], targets, [one])
+    remade = replace(one, topic_id="other")
+    assert not is_settled([short, other, long, other], targets, [remade])
+    # No transaction lasts that long.
+    assert is_settled([long, commit(T0, 4, [4, 5], time_ms=long.time_ms + HOUR)], targets, [one])
+
+
+def test_a_task_that_came_just_before_the_point_tells_with_the_next_commit() -> None:
+    mine, none = {"wrote": frozenset({0})}, {"wrote": frozenset[int]()}
+    life = [
+        commit(T0, 1, [0, 0], **mine),  # three records and a marker
+        commit(T0, 2, [0, 0], slot=1, **none),  # elsewhere now, by a container that asked before them
+        commit(T0, 3, [4, 0], slot=1, **mine),
+    ]
+    assert may_be_first(life[1], 0)
+    assert not may_be_first(life[2], 1)
+    targets: dict[TaskId, Checkpoint | None] = {T0: life[1]}
+    found = output_cut("totals", [9, 0], targets, life[1:], ("totals", "t-id"), firsts={T0})
+    assert (found.offsets, found.unclear) == ((4, 0), ())
+
+
+def test_a_commit_with_the_number_of_an_intent_is_not_part_of_it() -> None:
+    got_in = commit(T0, 2, [4, 4])
+    intent = commit(T0, 2, [6, 6], slot=REWIND_SLOT, wrote=frozenset(), attempt=0)
+    assert cut([intent], [got_in, intent], [9, 9]).unclear == (0, 1)
+
+
+def test_a_table_that_was_made_anew_is_refused() -> None:
+    move = Move(T0, commit(T0, 3, [6, 6]), commit(T0, 1, [0, 0]))
+    assert list(find_refusals(facts(moves=[move], cuts=[CUT]))) == []
+    message, _ = told(moves=[move], cuts=[replace(CUT, topic_id="other")])
+    assert message == "table feed 'totals' was deleted and made anew since then: what it held is gone"
+    found = output_cut("totals", [3, 3], {T0: move.then}, [], ("totals", "other"))
+    assert found.offsets == (0, 0)

@@ -323,7 +323,7 @@ class Command:
     def __init__(self, world: World, to: str = "@then", between: Any = lambda: None) -> None:
         self.stack = world.stack.connection
         self.kit = world.stack
-        jobs = tell_jobs(self.kit)
+        self.jobs = jobs = tell_jobs(self.kit)
         self.index = CheckpointIndex(self.stack, in_memory=True)
         self.index.refresh()
         wanted = Wanted(parse_job_startpoint(to, self.kit.clock.now_ms))
@@ -332,13 +332,13 @@ class Command:
         self.intent = self.plan.intent("because", to)
         self._between = between
 
-    def _stopped(self) -> int:
+    def _stopped(self, _: str) -> int:
         self.kit.jobs["count"].stop()
         self._between()
         return 0
 
     def go(self) -> Any:
-        look = look_again(self.stack, self.index, self.plan)
+        look = look_again(self.stack, self.jobs, self.index, self.plan)
         return self.rewinding.carry_out("count", self.intent, look)
 
 
@@ -381,8 +381,8 @@ def test_removing_the_state_fences_a_rewind_under_way(world: World) -> None:
     command = Command(world)
     fence = command.rewinding._fence
 
-    def fence_and_remove(spec: Any) -> None:
-        fence(spec)
+    def fence_and_remove(specs: Any, leader: str) -> None:
+        fence(specs, leader)
         remove()
 
     command.rewinding._fence = fence_and_remove  # type: ignore[method-assign]
@@ -397,8 +397,8 @@ def test_of_two_at_once_the_earlier_is_fenced_and_told(world: World) -> None:
     fence = first.rewinding._fence
     calls: list[int] = []
 
-    def fence_and_wait(spec: Any) -> None:
-        fence(spec)
+    def fence_and_wait(specs: Any, leader: str) -> None:
+        fence(specs, leader)
         if not calls:
             calls.append(1)
             second.go()

@@ -10,11 +10,14 @@ import pytest
 
 from stack.engine.ownership import may_open
 from stack.engine.planning import after_reports, next_plan, owners, releasable
+from stack.engine.supervise import supervise
 from stack.engine.supervision import (
     CancelSlot,
+    Facts,
     FenceSlot,
     LaunchSlot,
     MarkReleased,
+    Memory,
     RollBack,
     recall,
 )
@@ -28,6 +31,7 @@ from stack.model.plan import (
     TaskId,
     TaskReport,
     TaskState,
+    job_tasks,
     tasks_of,
 )
 from tests.unit.fleet_world import World, running, spec
@@ -259,6 +263,44 @@ def test_drain_ends_when_all_is_read_and_is_not_repeated(settled: World) -> None
     settled.settle(2)
     assert state(settled) == (JobState.RUNNING, "")
     assert not settled.plan or not settled.plan.drain
+
+
+def test_stages_are_drained_one_after_the_other() -> None:
+    """The next one once all tasks of those before say that they are drained, also to another runner."""
+    two = replace(spec(partitions=2), later_stages=(("late", 2),))
+    entry = JobEntry(two, desired=Desired.DRAINED, confirmed=True)
+
+    def look(memory: Memory, drained: set[TaskId]) -> Memory:
+        running, done = TaskState.RUNNING, TaskState.DRAINED
+        states = {task: done if task in drained else running for task in job_tasks(two)}
+        reports: tuple[ContainerReport, ...] = ()
+        if memory.plan is not None:
+            reports = tuple(
+                ContainerReport(
+                    slot,
+                    one.attempt,
+                    memory.plan.generation,
+                    "v1",
+                    "r",
+                    "h",
+                    1,
+                    tasks={task: TaskReport(states[task]) for task in one.tasks},
+                )
+                for slot, one in memory.plan.slots.items()
+            )
+        return supervise(memory, Facts(now=1.0, time_ms=1, entry=entry, reports=reports)).memory
+
+    def drains(memory: Memory) -> int:
+        return -1 if memory.plan is None else memory.plan.drain
+
+    memory = look(Memory(), set())
+    assert drains(memory) == 1
+    first = {TaskId("main", 0), TaskId("main", 1)}
+    memory = look(memory, {TaskId("main", 0), TaskId("late", 0)})
+    assert drains(memory) == 1
+    memory = look(recall(memory.plan, {}, None), first)
+    assert drains(memory) == 2
+    assert drains(look(memory, set(job_tasks(two)))) == 2
 
 
 def test_a_new_version_starts_when_the_old_one_has_stopped(settled: World) -> None:

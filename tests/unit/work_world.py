@@ -97,6 +97,7 @@ class WorkWorld:
         self.now = 100.0
         parts: Any = SimpleNamespace(
             inputs={"clicks": part},
+            inputs_by_stage={"main": {"clicks": part}},
             stores={"counts": SimpleNamespace(spec=store, codec=codec)},
             outputs=self.outputs,
             spec=SimpleNamespace(name="count", version="v1"),
