@@ -257,13 +257,13 @@ def _cuts(stack: Stack, index: CheckpointIndex, name: str, tables: Sequence[str]
     targets = point.checkpoints
     goes = [index.next_of(name, task, 0 if one is None else one.number) for task, one in targets.items()]
     start = min((row.at for row in goes if row is not None), default=None)
-    later = _before(index, targets, start)
+    later, firsts = _before(index, targets, start), _firsts(index, targets)
     stream = iter(()) if start is None else index.following(name, start)
     size = _FIRST_LATER
     while True:
         portion = list(islice(stream, size))
         later += portion
-        cuts = [_cut(stack, feed, targets, later, _firsts(index, targets)) for feed in tables]
+        cuts = [_cut(stack, feed, targets, later, firsts) for feed in tables]
         if not portion or is_settled(later, targets, cuts):
             return cuts
         size *= 2
