@@ -142,11 +142,14 @@ class CheckpointIndex:
                         self._note(reader.positions)
                     deadline = self._clock() + _LIMIT_S
                 elif self._clock() > deadline:
-                    raise Unavailable(
-                        f"{self._topic} could not be read to its end within {_LIMIT_S:.0f} s",
-                        hint="A transaction may be open: it ends by its time limit. Kafka may be away.",
-                    )
+                    raise self._unread()
             self._note(reader.positions)
+
+    def _unread(self) -> Unavailable:
+        return Unavailable(
+            f"{self._topic} could not be read to its end within {_LIMIT_S:.0f} s",
+            hint="A transaction may be open: it ends by its time limit. Kafka may be away.",
+        )
 
     def _note(self, positions: object) -> None:
         self._store.executemany(
@@ -294,8 +297,12 @@ class CheckpointIndex:
         with LogReader(self._stack.access, self._topic) as reader:
             reader.assign({partition: at}, {partition: end})
             deadline = self._clock() + _LIMIT_S
-            while not reader.done and self._clock() < deadline:
+            while not reader.done:
                 batch = reader.read(timeout_s=_READ_S)
+                if len(batch):
+                    deadline = self._clock() + _LIMIT_S
+                elif self._clock() > deadline:
+                    raise self._unread()
                 for key, value in zip(batch.keys, batch.values, strict=True):
                     if value is not None and is_checkpoint_key(key) and (key or b"").startswith(mine):
                         yield self._decode(value)
