@@ -170,7 +170,7 @@ class Going:
             self._process = process
             for line in process.stderr or ():
                 last = line.strip() or last
-                if self._kill is not None and line.startswith(self._kill):
+                if self._kill is not None and line.strip().startswith(self._kill):
                     time.sleep(self._one.killed_after_s)
                     if process.poll() is None:
                         process.kill()

@@ -46,13 +46,13 @@ def _by_commits(
     targets = point.checkpoints
     goes = [index.next_of(job, task, 0 if one is None else one.number) for task, one in targets.items()]
     start = min((row.at for row in goes if row is not None), default=None)
-    later = _before(index, targets, start)
+    later, firsts = _before(index, targets, start), _firsts(index, targets)
     stream = iter(()) if start is None else index.following(job, start)
     size = _FIRST_LATER
     while True:
         portion = list(islice(stream, size))
         later += portion
-        cuts = [_cut(stack, feed, targets, later, _firsts(index, targets)) for feed in feeds]
+        cuts = [_cut(stack, feed, targets, later, firsts) for feed in feeds]
         if not portion or is_settled(later, targets, cuts):
             return cuts
         size *= 2

@@ -48,10 +48,11 @@ class StorePoint:
 
 @dataclass(frozen=True, slots=True)
 class OutputPoint:
-    """Where the partitions of one output ended before the commit wrote to them.
+    """Where the partitions of one output ended, as `stack/engine/output_ends.py` tells.
 
-    Its records lie from there to where the next checkpoint of the same container says, among those of
-    others. `wrote` are the partitions that it may have written to, None if that was not noted: any.
+    Where a commit has written: before it did; its records lie from there to where the next checkpoint of the
+    same container says, among those of others. Where it has not: after the container last wrote there.
+    `wrote` are the partitions that it may have written to, None if that was not noted: any.
     """
 
     topic: str

@@ -232,8 +232,12 @@ class CheckpointIndex(LocalIndex):
         with LogReader(self._stack.access, self._topic) as reader:
             reader.assign({partition: at}, {partition: end})
             deadline = self._clock() + LIMIT_S
-            while not reader.done and self._clock() < deadline:
+            while not reader.done:
                 batch = reader.read(timeout_s=READ_S)
+                if len(batch):
+                    deadline = self._clock() + LIMIT_S
+                elif self._clock() > deadline:
+                    raise self._unread()
                 for key, value in zip(batch.keys, batch.values, strict=True):
                     if value is not None and is_checkpoint_key(key) and (key or b"").startswith(mine):
                         yield self._decode(value)

@@ -127,11 +127,14 @@ class LocalIndex:
                         self._note(reader.positions)
                     deadline = self._clock() + LIMIT_S
                 elif self._clock() > deadline:
-                    raise Unavailable(
-                        f"{self._topic} could not be read to its end within {LIMIT_S:.0f} s",
-                        hint="A transaction may be open: it ends by its time limit. Kafka may be away.",
-                    )
+                    raise self._unread()
             self._note(reader.positions)
+
+    def _unread(self) -> Unavailable:
+        return Unavailable(
+            f"{self._topic} could not be read to its end within {LIMIT_S:.0f} s",
+            hint="A transaction may be open: it ends by its time limit. Kafka may be away.",
+        )
 
     def _note(self, positions: Mapping[int, int]) -> None:
         self._store.executemany("insert or replace into places values (?, ?)", list(positions.items()))

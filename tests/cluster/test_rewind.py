@@ -136,14 +136,14 @@ class Rewinds:
             wanted = Wanted(to, state, OutputsChoice.RESTORE)
             return make_plan(self.stack, jobs_feed(self.stack), index, "count", wanted)
 
-    def rewind(self, to: JobStartpoint) -> Landed:
+    def rewind(self, to: JobStartpoint, asked: str = "") -> Landed:
         jobs = jobs_feed(self.stack)
         rewinding = Rewinding(self.stack, jobs, lambda _: len(self.fleet.nodes.reports()))
         with CheckpointIndex(self.stack) as index:
             index.refresh()
             plan = make_plan(self.stack, jobs, index, "count", Wanted(to))
             look = look_again(self.stack, jobs, index, plan)
-            return rewinding.carry_out("count", plan.intent("a test"), look)
+            return rewinding.carry_out("count", plan.intent("a test", asked), look)
 
     def commits(self) -> list[Checkpoint]:
         """Every commit of a container, in order."""

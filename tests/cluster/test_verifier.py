@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 
 import pytest
@@ -12,8 +14,11 @@ from ops.chaos.reading import VerifierFault
 from ops.chaos.verdict import Kind, Report
 from ops.chaos.verifier import Chain, Step, verify
 from stack import Stack
+from stack.model.startpoint import AtAnnotation
+from stack.offsets.naming import name_point, where_it_stands
 from tests import planted
 from tests.cluster.job_world import JobWorld
+from tests.cluster.test_rewind import TABLE, Rewinds
 from tests.clusters import wait_for
 from tests.fleets import HandFleet, run_and_tell
 from tests.planted import CLICKS, USER
@@ -137,6 +142,56 @@ def test_without_transactions_a_crash_doubles(world: JobWorld, fleet: HandFleet)
     assert report.count(Kind.DOUBLED) == written
     assert report.count(Kind.LOST) == 0
     assert {feed for feed, _ in keys_of(report, Kind.DOUBLED)} == {"tallies"}
+
+
+def gone_back(stack: Stack, plant: Callable[[], AbstractContextManager[None]]) -> Report:
+    """The verdict on a job that went back twice: once as it should, once with a fault."""
+    world = JobWorld(stack, derived=TABLE)
+    with HandFleet(stack, world.folder) as fleet:
+        rewinds, clicks = Rewinds(world, fleet), Counter[str]()
+        for number in range(3):
+            clicks += world.click(10 * CLICKS)
+            rewinds.run()
+            rewinds.await_read()
+            rewinds.stop()
+            stand = where_it_stands(stack, fleet.spec, is_still=True)
+            name_point(stack, fleet.spec, stand, f"round-{number}", {}, by="me")
+        rewinds.rewind(AtAnnotation("round-1"), "@round-1")
+        rewinds.run()
+        rewinds.await_read()
+        rewinds.stop()
+        with plant():
+            rewinds.rewind(AtAnnotation("round-0"), "@round-0")
+        clicks += world.click(10 * CLICKS)
+        rewinds.run()
+        return settled(world, fleet, clicks)
+
+
+def test_a_job_that_went_back_is_exact(stack: Stack) -> None:
+    report = gone_back(stack, contextlib.nullcontext)
+    assert report.findings == ()
+    assert report.rewinds == 2
+    assert report.records["clicks"] == 40 * CLICKS
+    # What was read again was written again, and each key was corrected twice.
+    assert report.records["tallies"] == 40 * CLICKS + 10 * CLICKS + 20 * CLICKS + 2 * 10
+
+
+@pytest.mark.parametrize(
+    ("plant", "feeds"),
+    [
+        (planted.leave_correction_out, {"tallies"}),
+        (planted.leave_state, {"tallies", "changelog"}),
+        (planted.leave_inputs, {"tallies", "changelog", "clicks"}),
+    ],
+)
+def test_a_rewind_that_leaves_something_out_is_found(
+    stack: Stack, plant: Callable[[], AbstractContextManager[None]], feeds: set[str]
+) -> None:
+    report = gone_back(stack, plant)
+    assert {one.feed.rpartition(".")[2] for one in report.findings} == feeds
+    assert report.count(Kind.REWIND) >= 2
+    is_counted = plant is planted.leave_correction_out
+    assert is_counted == (not report.count(Kind.LOST) and not report.count(Kind.DOUBLED))
 
 
 def test_what_cannot_be_read_proves_nothing(world: JobWorld) -> None:

@@ -340,3 +340,28 @@ def test_moments_are_hardly_ever_refused_where_each_partition_has_one_writer(
         refused.append(bool(cut.unclear))
     assert len(refused) > 50
     assert sum(refused) <= 0.06 * len(refused)
+
+
+def test_a_task_that_has_been_idle_for_long_does_not_hide_what_others_do() -> None:
+    world = World(2, 2, noted=True)
+    idle, busy = world.numbers
+    for slot, task in zip(world.slots, (idle, busy), strict=True):
+        world.emit(slot, task, task.partition)
+        world.settle(slot)
+    for _ in range(300):
+        world.emit(world.slots[1], busy, busy.partition)
+        world.settle(world.slots[1])
+    targets = at_place(world, 200)
+    cut, looked_at = world.cut(targets)
+    assert (cut.offsets, cut.unclear) == ((2, 2 * 199), ())
+    assert list(world.faults(cut, targets)) == []
+    # The idle task may still come: nobody knows until the end.
+    assert looked_at == 302 - 200 + 2
+    world.time_ms += 3_600_000
+    world.emit(world.slots[1], busy, busy.partition)
+    world.settle(world.slots[1])
+    for _ in range(50):
+        world.emit(world.slots[1], busy, busy.partition)
+        world.settle(world.slots[1])
+    # No transaction lasts for an hour.
+    assert world.cut(targets)[1] == looked_at + 1
