@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from stack.deploy.rewind_changes import RewindChanges
 from stack.deploy.rewinding import Rewinding
 from stack.offsets.undo import Change, LogUndo
 from stack.runtime.launch import Launch
@@ -138,7 +139,7 @@ def leave_correction_out() -> Iterator[None]:
 @contextlib.contextmanager
 def leave_state() -> Iterator[None]:
     """Stores stay as they are."""
-    with _instead(Rewinding, "_state_changes", lambda *_: iter(())):
+    with _instead(RewindChanges, "of_state", lambda *_: iter(())):
         yield
 
 

@@ -36,11 +36,12 @@ from dataclasses import dataclass, replace
 from stack.connection import Stack
 from stack.deploy.jobs import JobsFeed
 from stack.deploy.operate import fence_slots, take_over
+from stack.deploy.rewind_changes import MOST_CHANGES, RewindChanges, append
 from stack.deploy.rewind_inputs import LandingInputs
 from stack.deploy.rewind_intent import Intent, audit_of, intent_id, intent_of, is_intent
+from stack.deploy.rewind_marks import Marks, id_of
 from stack.deploy.rewind_mirror import mirror_landing
 from stack.deploy.topics import ensure_topics
-from stack.engine.rewind import StateChoice
 from stack.errors import BadInput, LostOwnership, NotDelivered, NotFound, Unavailable
 from stack.kafka.transactions import TransactionWriter
 from stack.kafka.writer import LogWriter
@@ -59,11 +60,9 @@ from stack.offsets.audit import audit_name, audit_plan, to_record
 from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic, last_checkpoints
 from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, registered_id
 from stack.offsets.schemas import CHECKPOINT_SCHEMA
-from stack.offsets.undo import Change, LogUndo
+from stack.offsets.undo import Change
 
 _TRIES = 20
-# So many changes go into one transaction: it must end long before its time limit.
-_MOST_CHANGES = 200_000
 _STOP_S, _LOOK_S = 30.0, 0.1
 # What the checkpoint of a landing says of itself.
 REWOUND_BY, REWOUND_TO, REWOUND_ASKED = "rewound-by", "rewound-to", "rewound-asked"
@@ -108,6 +107,8 @@ class Rewinding:
         self._topic = checkpoints_topic(stack.settings.name)
         self._encode = CheckpointEncoder(registered_id(stack.registry, self._topic, CHECKPOINT_SCHEMA))
         self._decode = CheckpointDecoder(stack.registry)
+        self._marks = Marks(jobs)
+        self._changes = RewindChanges(stack)
 
     def pending(self, spec: JobSpec) -> Intent | None:
         """The rewind of a job that was begun and not brought to its end; that of its leader if it follows."""
@@ -125,7 +126,7 @@ class Rewinding:
         began = self._clock()
         with self._told(name):
             ensure_topics(self._stack.admin, [audit_plan(self._stack.settings.name)])
-            specs = self._mark_all(name, intent)
+            specs = self._marks.put(name, intent)
             self._say(f"stopping the containers of {', '.join(specs)}")
             self._await_stop(specs)
             with self._writer(name) as writer:
@@ -138,7 +139,7 @@ class Rewinding:
                 state, outputs, rest = self._undo(writer, specs, intents)
                 self._land(writer, specs, intents, before, rest)
             for job in specs:
-                self._clear_mark(job, intent.id)
+                self._marks.clear(job, intent.id)
         return Landed(intent, state, outputs, self._clock() - began)
 
     def clear(self, entry: JobEntry) -> str | None:
@@ -149,21 +150,11 @@ class Rewinding:
             if self.pending(spec) is not None:
                 raise _busy(spec.name)
             newest = self._newest(spec)
-            for job, other in self._marked_alike(entry).items():
+            for job, other in self._marks.alike(entry).items():
                 self._clear_intents(writer, {job: other}, spec.name)
-                self._clear_mark(job, entry.rewind if job == spec.name else _id_of(entry.rewind))
+                self._marks.clear(job, entry.rewind if job == spec.name else id_of(entry.rewind))
         landed = (one for one in newest.values() if self._is_landing(one, entry))
         return next((one.annotations[REWOUND_TO] for one in landed), None)
-
-    def _marked_alike(self, entry: JobEntry) -> dict[str, JobSpec]:
-        """All jobs whose entries have the mark of the same rewind."""
-        entries = self._jobs.look()[0] if entry.rewind is not None else {}
-        same = {
-            name: one.spec
-            for name, one in entries.items()
-            if one.rewind is not None and _id_of(one.rewind) == _id_of(entry.rewind)
-        }
-        return {entry.spec.name: entry.spec, **same}
 
     def _clear_intents(self, writer: TransactionWriter, one: Mapping[str, JobSpec], own: str) -> None:
         ((job, spec),) = one.items()
@@ -212,31 +203,6 @@ class Rewinding:
     def _newest(self, spec: JobSpec) -> dict[TaskId, Checkpoint]:
         return last_checkpoints(self._stack, self._decode, spec.name, job_tasks(spec))
 
-    # 1. mark, 7. go on
-
-    def _mark_all(self, name: str, intent: Intent) -> dict[str, JobSpec]:
-        """Mark all that go back. One that follows and was removed meanwhile has nothing to bring back."""
-        specs = {}
-        for job, one in intent.jobs(name).items():
-            mark = one.mark
-            entry = self._jobs.update(job, lambda before, mark=mark: before and replace(before, rewind=mark))  # type: ignore[misc]
-            if entry is not None:
-                specs[job] = entry.spec
-            elif job == name:
-                raise NotFound(f"job {name!r} was removed by someone just now")
-        return specs
-
-    def _clear_mark(self, name: str, mark: str | None) -> None:
-        """Whoever has put another mark there goes on with it."""
-
-        def change(one: JobEntry | None) -> JobEntry | None:
-            if one is None or (one.rewind is not None and (mark is None or mark not in one.rewind)):
-                return one
-            # A try of its own: what a runner said before is not about this.
-            return replace(one, rewind=None, try_number=one.try_number + 1)
-
-        self._jobs.update(name, change)
-
     def _await_stop(self, names: Iterable[str]) -> None:
         """A last commit of each container loses nothing; one that does not come is fenced."""
         deadline = self._clock() + _STOP_S
@@ -258,7 +224,7 @@ class Rewinding:
             return look(specs, intent)
         except (BadInput, NotFound):
             for job in specs:
-                self._clear_mark(job, intent.id)
+                self._marks.clear(job, intent.id)
             raise
 
     def _write_intents(
@@ -340,50 +306,16 @@ class Rewinding:
         No transaction is open while logs are read: that may take longer than one may last.
         """
         counts, waiting, held = [0, 0], list[Change](), 0
-        for place, one in self._changes(specs, intents):
+        for place, one in self._changes.of(specs, intents):
             counts[place] += len(one.keys)
             held += len(one.keys)
             waiting.append(one)
-            if held >= _MOST_CHANGES:
-                self._append(writer, waiting)
+            if held >= MOST_CHANGES:
+                append(writer, waiting)
                 writer.deliver_or_abort()
                 writer.commit_delivered()
                 waiting, held = [], 0
         return counts[0], counts[1], waiting
-
-    def _changes(
-        self, specs: Mapping[str, JobSpec], intents: Mapping[str, Intent]
-    ) -> Iterator[tuple[int, Change]]:
-        """All of state (0) and of tables (1)."""
-        for job, intent in intents.items():
-            yield from ((0, one) for one in self._state_changes(specs[job], intent))
-        for intent in intents.values():
-            yield from ((1, one) for one in self._output_changes(intent))
-
-    def _state_changes(self, spec: JobSpec, intent: Intent) -> Iterator[Change]:
-        if intent.state is StateChoice.KEEP:
-            return
-        for store in spec.stores:
-            log = LogUndo(self._stack, changelog_name(self._stack.settings.name, spec.name, store.name))
-            for task, target in intent.targets.items():
-                if task.stage != store.stage:
-                    continue
-                point = None if target is None else target.stores.get(store.name)
-                cut = 0 if point is None else point.end
-                is_empty = intent.state is StateChoice.EMPTY
-                yield from log.changes(task.partition, cut, _MOST_CHANGES, empty=is_empty)
-
-    def _output_changes(self, intent: Intent) -> Iterator[Change]:
-        for feed, offsets in intent.cuts.items():
-            log = LogUndo(self._stack, self._stack.topic_of(feed, self._stack.feed(feed).version))
-            for partition, cut in enumerate(offsets):
-                yield from log.changes(partition, cut, _MOST_CHANGES)
-
-    @staticmethod
-    def _append(writer: TransactionWriter, changes: Iterable[Change]) -> None:
-        writer.begin_if_needed()
-        for one in changes:
-            writer.write_pairs(one.topic, one.keys, one.values, one.partition)
 
     # 6. land
 
@@ -398,7 +330,7 @@ class Rewinding:
         for job in intents:
             if self._jobs.find(job) is None:
                 raise NotFound(f"job {job!r} was removed by someone while it went back")
-        self._append(writer, rest)
+        append(writer, rest)
         writer.deliver_or_abort()
         landed: dict[str, list[Checkpoint]] = {}
         for job, intent in intents.items():
@@ -455,11 +387,6 @@ class Rewinding:
             ordered = tuple(ends[number] for number in sorted(ends))
             found[feed] = replace(point, ends=ordered, wrote=frozenset())
         return found
-
-
-def _id_of(mark: str | None) -> str | None:
-    """The id of the rewind that a mark is of."""
-    return None if mark is None else mark.rpartition(", ")[2]
 
 
 def _as_before(intent: Checkpoint, made: Made) -> Checkpoint:
