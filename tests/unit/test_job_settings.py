@@ -95,7 +95,7 @@ def test_a_small_memory_brings_a_small_cache(tmp_path: Path) -> None:
         ('inputs.clicks = "skip"', "inputs.clicks: must be a table, written [inputs.clicks]"),
         ("[inputs.clicks]", "inputs.clicks: says nothing"),
         ("[inputs.clicks]\nretries = 3", "inputs.clicks.retries: unknown key; known here: on_error"),
-        ("zzz = 2", "zzz: unknown key; known here: cache,"),
+        ("zzz = 2", "zzz: unknown key; known here: align,"),
         ("containers = 0", "containers: must be a whole number from 1 to 1,000, got 0"),
         ("containers = true", "containers: must be a whole number"),
         ('guarantee = "once"', "guarantee: must be 'exactly-once' or 'at-least-once', got 'once'"),
