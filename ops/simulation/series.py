@@ -15,7 +15,7 @@ from ops.simulation.run import Verdict, run_seed
 # How many seeds a planted bug may take to be found.
 PATIENCE = 3_000
 # A run leaves a few thousand objects that refer to each other.
-_COLLECT_EVERY = 25
+_COLLECT_EVERY = 1
 
 
 @dataclass
