@@ -55,9 +55,10 @@ class Membership:
     def join(self, report: ContainerReport, tell: Callable[[], ContainerReport]) -> None:
         """Announce the container, follow the plan, and report from now on."""
         self._nodes.register(report)
-        self._released = self._nodes.released()
-        self._nodes.watch_plan(self._on_plan)
         self._nodes.watch_released(self._news.set)
+        # Read once, now that every later one is told of.
+        self._look_at_releases()
+        self._nodes.watch_plan(self._on_plan)
         self._thread = start(lambda: self._report(tell), "report")
 
     def _on_plan(self, plan: Plan) -> None:
