@@ -17,6 +17,7 @@ from stack.connection import Stack
 from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
 from stack.feeds.avro.schema import AvroSchema, parse_avro
 from stack.kafka.admin import Topic
+from stack.model.checkpoint import Checkpoint
 from stack.model.coding import StoreCodec
 from stack.model.feed import Events, FeedSpec, Key, Kind
 from stack.model.job import (
@@ -156,9 +157,20 @@ def store_codec() -> StoreCodec:
     return StoreCodec(key_coding(spec), value_coding(spec))
 
 
+class _Decoder(CheckpointDecoder):
+    """Decodes each checkpoint once: containers and checks read the same ones again and again."""
+
+    def __init__(self, schemas: FixedSchemas) -> None:
+        super().__init__(schemas)
+        self._known: Callable[[bytes], Checkpoint] = lru_cache(1 << 9)(super().__call__)
+
+    def __call__(self, data: bytes) -> Checkpoint:
+        return self._known(data)
+
+
 _CHECKPOINTS_ID = 99
 encode_checkpoint = CheckpointEncoder(_CHECKPOINTS_ID)
-decode_checkpoint = CheckpointDecoder(FixedSchemas({_CHECKPOINTS_ID: CHECKPOINT_SCHEMA}))
+decode_checkpoint = _Decoder(FixedSchemas({_CHECKPOINTS_ID: CHECKPOINT_SCHEMA}))
 
 
 def _outputs(simulated: Simulated) -> Outputs:

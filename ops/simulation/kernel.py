@@ -57,7 +57,10 @@ class Process:
 
     def stretched(self, seconds: float) -> float:
         """How long a wait takes here."""
-        return max(seconds, min(seconds * self.slowness, _LATEST_S))
+        slow = seconds * self.slowness
+        if slow <= _LATEST_S:
+            return slow
+        return seconds if seconds > _LATEST_S else _LATEST_S
 
     def __repr__(self) -> str:
         return self.name
