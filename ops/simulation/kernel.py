@@ -60,7 +60,7 @@ class Process:
         slow = seconds * self.slowness
         if slow <= _LATEST_S:
             return slow
-        return seconds if seconds > _LATEST_S else _LATEST_S
+        return max(seconds, _LATEST_S)
 
     def __repr__(self) -> str:
         return self.name
@@ -152,9 +152,9 @@ class Event:
         return self._is_set
 
     def wait(self, timeout: float | None = None) -> bool:
-        kernel = self._kernel
-        thread = kernel.current()
         if not self._is_set:
+            kernel = self._kernel
+            thread = kernel.current()
             self._waiting.append((thread, thread.waits + 1))
             kernel.wait(_FOREVER_S if timeout is None else thread.process.stretched(timeout))
         return self._is_set

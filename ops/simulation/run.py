@@ -368,7 +368,7 @@ class CrashRun(Run):
         self.fate = Fate.AGAIN if lost else Fate.KEPT
 
 
-def run_crash(point: CrashPoint, seed: int = 1, told: bool = False) -> tuple[Verdict, Fate | None]:
+def run_crash(point: CrashPoint, seed: int = 2, told: bool = False) -> tuple[Verdict, Fate | None]:
     """Kill a process at a point; what became of its work, None if it never came there."""
     run = CrashRun(seed, point, told)
     return _played(run), run.fate

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 # Requests whose client tells its caller of trouble on the way; all others it repeats by itself.
 _TOLD = {"init", "offsets", "commit", "abort", "list-offsets", "describe", "produce"}
 # Requests that only ask: nothing can happen between their effect, which is none, and their answer.
-_QUICK = {"fetch", "metadata", "list-offsets", "describe", "watermarks", "get", "exists", "children"}
+_QUICK = frozenset(
+    {"fetch", "metadata", "list-offsets", "describe", "watermarks", "get", "exists", "children"}
+)
 # How often nobody else goes on while a request is under way: with those that only ask, others do so seldom.
 _AT_ONCE, _QUICK_AT_ONCE = 0.4, 0.75
 
@@ -137,6 +139,8 @@ class Steering:
 class KafkaSteering(KafkaHooks):
     """Faults of Kafka and of the way to it."""
 
+    only_ask = _QUICK
+
     def __init__(self, steering: Steering, kernel: Kernel, world: World) -> None:
         super().__init__()
         self._steering = steering
@@ -165,8 +169,6 @@ class KafkaSteering(KafkaHooks):
     def point(self, client: KafkaClient, operation: str, phase: str) -> None:
         steering = self._steering
         if phase == AFTER:
-            if operation in _QUICK:
-                return
             self._world.after_kafka(client, operation)
         steering.pass_time(_QUICK_AT_ONCE if operation in _QUICK else _AT_ONCE)
         if (
@@ -207,6 +209,8 @@ def _timed_out() -> KafkaError:
 class ZooKeeperSteering(ZooKeeperHooks):
     """Faults of ZooKeeper and of the way to it."""
 
+    only_ask = _QUICK
+
     def __init__(self, steering: Steering, kernel: Kernel, world: World) -> None:
         self._steering = steering
         self._kernel = kernel
@@ -232,10 +236,7 @@ class ZooKeeperSteering(ZooKeeperHooks):
 
     def point(self, client: ZooKeeperClient, operation: str, path: str, phase: str) -> None:
         steering = self._steering
-        quick = operation in _QUICK
-        if quick and phase == AFTER:
-            return
-        steering.pass_time(_QUICK_AT_ONCE if quick else _AT_ONCE)
+        steering.pass_time(_QUICK_AT_ONCE if operation in _QUICK else _AT_ONCE)
         if not steering.active or not steering.is_due(f"zookeeper-{operation}", phase):
             return
         where = f"zookeeper-{operation}.{phase}"

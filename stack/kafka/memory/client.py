@@ -63,17 +63,21 @@ class MemoryClient:
     def _ask(self, operation: str, act: Callable[[], Answer]) -> Answer:
         """Send a request and hear the answer; the hooks may let either get lost or come late."""
         process, kafka = self.process, self.kafka
-        process.require_alive()
+        hooks = kafka.hooks
+        if not process.alive:
+            process.require_alive()
         try:
-            kafka.hooks.point(self, operation, BEFORE)
+            hooks.point(self, operation, BEFORE)
         except Late as late:
             kafka.later(late.after_s, act)
             raise KafkaException(late.error) from None
         if not process.alive:
             process.require_alive()
-        kafka.tick()
+        if kafka.agenda:
+            kafka.tick()
         answer = act()
-        kafka.hooks.point(self, operation, AFTER)
+        if operation not in hooks.only_ask:
+            hooks.point(self, operation, AFTER)
         if not process.alive:
             process.require_alive()
         return answer

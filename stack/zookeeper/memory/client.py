@@ -226,8 +226,10 @@ class MemoryClient:
     def request(self, operation: str, path: str, act: Callable[[], Any]) -> Any:
         """Let a request take effect and bring its answer, unless something happens on the way."""
         ensemble = self.ensemble
-        ensemble.hooks.point(self, operation, path, BEFORE)
-        ensemble.tick()
+        hooks = ensemble.hooks
+        hooks.point(self, operation, path, BEFORE)
+        if ensemble.quiet:
+            ensemble.tick()
         if self.closed:
             raise ConnectionClosedError
         if self.session.expired:
@@ -235,10 +237,12 @@ class MemoryClient:
             raise SessionExpiredError
         if self.state != KazooState.CONNECTED:
             raise ConnectionLoss
+        if operation in hooks.only_ask:
+            return act()
         try:
             return act()
         finally:
-            ensemble.hooks.point(self, operation, path, AFTER)
+            hooks.point(self, operation, path, AFTER)
 
     def changed(self, operation: str, steps: list[Step]) -> Answer:
         def act() -> list[Any]:
