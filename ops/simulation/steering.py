@@ -50,6 +50,8 @@ class Steering:
         self.faults = 0
         # A process that is to stand still at a certain point.
         self.trap: tuple[str, str, str] | None = None
+        # For how long, if that matters.
+        self.trap_s: float | None = None
         # In a run for the crash table: where a process of a kind is to be killed; nothing else goes wrong.
         self.kill_at: CrashPoint | None = None
         self.killed: Callable[[Process], None] = lambda _: None
@@ -88,11 +90,12 @@ class Steering:
         if weight is None:
             return False
         process = self.process()
-        if process.kind not in self._kinds:
+        factor = self._kinds.get(process.kind)
+        if factor is None:
             return False
         if self.trap is not None and self.trap == (process.name, operation, phase):
             return True
-        self._left -= weight
+        self._left -= weight * factor
         if self._left > 0:
             return False
         self._draw()
@@ -122,8 +125,8 @@ class Steering:
         if process.kind == "operator":
             return False
         if self.trap is not None and self.trap[0] == process.name:
-            self.trap = None
-            world.pause(process, self._chance.choice(theme.long_s[-2:]), where)
+            for_s, self.trap, self.trap_s = self.trap_s, None, None
+            world.pause(process, for_s or self._chance.choice(theme.long_s[-2:]), where)
             self._kernel.wait(0.0)
             return True
         if chance < theme.crash:

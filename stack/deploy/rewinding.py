@@ -88,8 +88,10 @@ class Rewinding:
         say: Say = lambda _: None,
         *,
         clock: Callable[[], float] = monotonic,
+        most_changes: int = _MOST_CHANGES,
     ) -> None:
         self._stack = stack
+        self._most_changes = most_changes
         self._jobs = jobs
         self._reports = reports
         self._say = say
@@ -106,19 +108,19 @@ class Rewinding:
     def carry_out(self, name: str, intent: Intent, look: Look | None = None) -> Landed:
         """All steps; what an earlier try has done is not done again. `look` belongs to a new intent."""
         began = self._clock()
-        with self._told(name):
+        # The writer comes before the mark: whoever takes the mark away has fenced this rewind.
+        with self._told(name), self._writer(name) as writer:
             ensure_topics(self._stack.admin, [audit_plan(self._stack.settings.name)])
             spec = self._mark(name, intent).spec
             self._say(f"stopping the containers of {name}")
             self._await_stop()
-            with self._writer(name) as writer:
-                self._fence(spec)
-                if look is not None:
-                    intent = self._looked(spec, intent, look)
-                before = self._write_intent(writer, spec, intent)
-                self._say("bringing state and tables back")
-                state, outputs, rest = self._undo(writer, spec, intent)
-                self._land(writer, spec, intent, before, rest)
+            self._fence(spec)
+            if look is not None:
+                intent = self._looked(spec, intent, look)
+            before = self._write_intent(writer, spec, intent)
+            self._say("bringing state and tables back")
+            state, outputs, rest = self._undo(writer, spec, intent)
+            self._land(writer, spec, intent, before, rest)
             self._clear_mark(name, intent.id)
         return Landed(intent, state, outputs, self._clock() - began)
 
@@ -141,7 +143,8 @@ class Rewinding:
 
     @staticmethod
     def _is_landing(one: Checkpoint, entry: JobEntry) -> bool:
-        return entry.rewind is not None and one.annotations.get(REWOUND_BY, "-") in entry.rewind
+        by = one.annotations.get(REWOUND_BY)
+        return entry.rewind is not None and by is not None and by in entry.rewind
 
     def asked_for(self, entry: JobEntry) -> str | None:
         """What a person typed whose rewind has landed, if only its mark is still there."""
@@ -223,6 +226,8 @@ class Rewinding:
             if ids == {intent.id}:
                 return newest
             if len(ids) == 1 and None not in ids:
+                # The other one may have gone by when this mark was put over its own.
+                self._clear_mark(spec.name, intent.id)
                 raise _busy(spec.name)
             ends = self._outputs_now(newest)
             self._commit_points(
@@ -285,7 +290,7 @@ class Rewinding:
                 counts[place] += len(one.keys)
                 held += len(one.keys)
                 waiting.append(one)
-                if held >= _MOST_CHANGES:
+                if held >= self._most_changes:
                     self._append(writer, waiting)
                     writer.deliver_or_abort()
                     writer.commit_delivered()
@@ -301,13 +306,13 @@ class Rewinding:
                 point = None if target is None else target.stores.get(store.name)
                 cut = 0 if point is None else point.end
                 is_empty = intent.state is StateChoice.EMPTY
-                yield from log.changes(task.partition, cut, _MOST_CHANGES, empty=is_empty)
+                yield from log.changes(task.partition, cut, self._most_changes, empty=is_empty)
 
     def _output_changes(self, intent: Intent) -> Iterator[Change]:
         for feed, offsets in intent.cuts.items():
             log = LogUndo(self._stack, self._stack.topic_of(feed, self._stack.feed(feed).version))
             for partition, cut in enumerate(offsets):
-                yield from log.changes(partition, cut, _MOST_CHANGES)
+                yield from log.changes(partition, cut, self._most_changes)
 
     @staticmethod
     def _append(writer: TransactionWriter, changes: Iterable[Change]) -> None:

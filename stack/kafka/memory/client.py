@@ -52,8 +52,9 @@ class MemoryClient:
         self.kafka = process.kafka
         self.settings = settings
         self.name = str(settings.get("transactional.id") or settings.get("group.id") or "")
-        # The partition that a request to produce is about, for the hooks.
+        # The partition that a request to produce is about, and those of the transaction, for the hooks.
         self.place: Place | None = None
+        self.written: set[Place] = set()
 
     @property
     def alive(self) -> bool:
