@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +50,7 @@ class Stack:
     def __init__(self, settings: Settings, endpoints: Endpoints, memory: Twin | None = None) -> None:
         self.settings = settings
         self.endpoints = endpoints
-        self.access: KafkaAccess = replace(kafka_access(settings, endpoints), memory=memory)
+        self.access: KafkaAccess = kafka_access(settings, endpoints, memory)
         self._open = contextlib.ExitStack()
 
     @classmethod

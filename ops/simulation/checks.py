@@ -7,13 +7,14 @@ what the jobs should have computed. They share no code with what they judge, but
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ops.simulation.jobs import STACK, Simulated, decode_checkpoint, decoder_of, store_codec, stored
 from ops.simulation.kernel import Broken
-from stack.kafka.memory.log import PartitionLog
-from stack.model.checkpoint import Checkpoint
+from ops.simulation.logs import Followed
+from ops.simulation.tables import TableChecks
+from stack.deploy.rewinding import REWOUND_ASKED
+from stack.model.checkpoint import REWIND, Checkpoint
 from stack.model.job import transactional_id
 from stack.model.place import Place
 from stack.model.plan import TaskId
@@ -23,20 +24,6 @@ if TYPE_CHECKING:
     from changelog.memory import MemoryDisk
     from ops.simulation.world import Running, World
     from stack.kafka.memory.broker import MemoryKafka
-
-
-@dataclass
-class Followed:
-    """One log as far as it was read: only what is committed, kept also when compaction removes it."""
-
-    log: PartitionLog
-    position: int = 0
-    records: list[tuple[int, bytes | None, bytes | None]] = field(default_factory=list)
-
-    def follow(self) -> None:
-        if self.position < self.log.stable:
-            found, self.position = self.log.read(self.position, 1_000_000, committed=True)
-            self.records += [(one.offset(), one.key(), one.value()) for one in found]
 
 
 class TaskChecks:
@@ -54,6 +41,9 @@ class TaskChecks:
         self._decode_target = decoder_of(simulated.target)
         self._handled = 0
         self._state: dict[str, int] = {}
+        self.table: dict[str, int] = {}
+        # Per commit the offset that it had read up to.
+        self.commits: dict[int, int] = {}
         self._expected: list[tuple[str, int]] = []
         self._compared = 0
         self._folded = 0
@@ -67,20 +57,39 @@ class TaskChecks:
             raise Broken(f"{self._name}: checkpoint {point.number} after {last.number}")
         if last is None and point.number != 1:
             raise Broken(f"{self._name}: the first checkpoint is number {point.number}")
-        if last is not None and (offset < _offset(last) or end < _end(last)):
+        if last is not None and ((offset < _offset(last) and not is_landing(point)) or end < _end(last)):
             raise Broken(f"{self._name}: checkpoint {point.number} goes back: {point} after {last}")
+        if is_intent(point) and offset != (0 if last is None else _offset(last)):
+            raise Broken(f"{self._name}: checkpoint {point.number} moves: {point} after {last}")
+        if is_landing(point):
+            self._go_back(point, offset)
         self.last = point
+        self.commits[point.number] = offset
         self._handle_up_to(offset)
         self.changelog.follow()
         if self.changelog.log.stable >= end:
             self._compare_state(point, end)
 
+    def _go_back(self, point: Checkpoint, offset: int) -> None:
+        """A rewind has landed: where it was to, and from there everything is computed once more."""
+        asked, _, number = point.annotations[REWOUND_ASKED].partition("#")
+        known = {0, *self.commits.values()}
+        if asked == str(point.task) and int(number) in self.commits:
+            known = {self.commits[int(number)]}
+        if offset not in known:
+            raise Broken(f"{self._name}: checkpoint {point.number} lands at {offset}, not at {known}")
+        self._handled, self._state, self.table = 0, {}, {}
+
     def _handle_up_to(self, offset: int) -> None:
         self.source.follow()
-        records = self.source.records
+        records, shown = self.source.records, self._simulated.shown
         while self._handled < len(records) and records[self._handled][0] < offset:
             value = self._decode(records[self._handled][2] or b"")
-            self._expected.append((value["user"], self._simulated.after(self._state, value)))
+            outcome = (value["user"], self._simulated.after(self._state, value))
+            if shown is None:
+                self._expected.append(outcome)
+            else:
+                shown(self.table, *outcome)
             self._handled += 1
 
     def _compare_state(self, point: Checkpoint, end: int) -> None:
@@ -100,7 +109,7 @@ class TaskChecks:
         """Outputs are what the inputs of the last checkpoint give: no gap, no repetition."""
         self.target.follow()
         records, expected = self.target.records, self._expected
-        if not self._exact:
+        if not self._exact or self._simulated.shown is not None:
             return
         for place in range(self._compared, min(len(records), len(expected))):
             found = self._decode_target(records[place][2] or b"")
@@ -119,7 +128,12 @@ class TaskChecks:
     def is_complete(self) -> bool:
         """Whether everything that was read by this job's tasks is committed."""
         self.source.follow()
-        return self.is_settled and self._handled == len(self.source.records)
+        return self.is_settled and self._handled == len(self.source.records) and not self.is_going_back
+
+    @property
+    def is_going_back(self) -> bool:
+        """Whether a rewind is under way."""
+        return self.last is not None and is_intent(self.last)
 
     def check_end(self) -> None:
         """At the end of a run: exact results."""
@@ -127,9 +141,9 @@ class TaskChecks:
         self.changelog.follow()
         if self.last is not None:
             self._compare_state(self.last, 1 << 60)
-        found = [self._decode_target(value or b"") for _, _, value in self.target.records]
-        written = [(one["user"], one["count"]) for one in found]
         if not self._exact:
+            found = [self._decode_target(value or b"") for _, _, value in self.target.records]
+            written = [(one["user"], one["count"]) for one in found]
             _check_at_least_once(self._name, written, self._expected)
 
     def content_at(self, position: int) -> dict[bytes, bytes]:
@@ -148,6 +162,7 @@ class Checks:
         self._world = world
         self._kafka = world.kafka
         self._tasks: dict[tuple[str, int], TaskChecks] = {}
+        self._tables: dict[str, TableChecks] = {}
         self._points: dict[str, Followed] = {}
         self._seen: dict[str, int] = {}
         self._generations: dict[str, int] = {}
@@ -156,6 +171,8 @@ class Checks:
         """Check a job from now on; its topics must be there."""
         for partition in range(self._world.partitions):
             self._tasks[simulated.name, partition] = TaskChecks(self._kafka, simulated, partition, exact)
+        if simulated.shown is not None:
+            self._tables[simulated.name] = TableChecks.of(self._kafka, simulated, self._world.partitions)
         log = self._kafka.log((checkpoints_topic(STACK), checkpoint_partition(simulated.name)))
         points = Followed(log)
         points.follow()
@@ -174,6 +191,16 @@ class Checks:
         for (job, _), task in self._tasks.items():
             points_log = self._points[job].log
             task.compare_outputs(task.is_settled and points_log.stable == points_log.high)
+        for job in self._tables:
+            points_log = self._points[job].log
+            if points_log.stable == points_log.high:
+                self._compare_table(job)
+
+    def _compare_table(self, job: str) -> None:
+        """A table is what its tasks have shown in it, but for the time in which a rewind brings it back."""
+        tasks = [task for (name, _), task in self._tasks.items() if name == job]
+        if self._tables[job].is_settled and not any(one.is_going_back for one in tasks):
+            self._tables[job].compare(one.table for one in tasks)
 
     def before_compaction(self) -> None:
         """Read what compaction may remove: of a commit whose markers came late it was not read yet."""
@@ -195,6 +222,8 @@ class Checks:
     def check_end(self) -> None:
         for task in self._tasks.values():
             task.check_end()
+        for job in self._tables:
+            self._compare_table(job)
 
     def check_owners(self) -> None:
         """No task is open in two containers that could both commit."""
@@ -215,6 +244,26 @@ class Checks:
         launch = running.launch
         known = self._kafka.coordinator.get(transactional_id(STACK, launch.spec.name, launch.slot))
         return known is not None and known.epoch == committer.writer._producer._epoch
+
+    def check_going_back(self, job: str) -> None:
+        """While values of then are brought back, and when that is done, nobody who could commit has a task
+        open: it would have been opened on what was there before."""
+        for running in self._world.containers:
+            container = running.container
+            if container is None or running.launch.spec.name != job or not running.process.alive:
+                continue
+            if (container._tasks or container._openings) and self._can_commit(running):
+                raise Broken(f"{running} has {job} open, and can commit, while {job} goes back")
+
+    def check_refused(self, command: str, why: str) -> None:
+        """A rewind that is refused has changed nothing; another one may have, which is why it was."""
+        if command in self._world.committed_rewinds and "busy with another rewind" not in why:
+            raise Broken(f"{command} was refused, but has committed something: {why}")
+
+    def commits_of(self, job: str) -> list[tuple[TaskId, int]]:
+        """The tasks of a job that have committed, with the number of their last commit."""
+        lasts = [task.last for (name, _), task in self._tasks.items() if name == job]
+        return [(one.task, one.number) for one in lasts if one is not None]
 
     def check_session(self, running: Running) -> None:
         """Nobody commits whose session has long been over, unless it stood still itself."""
@@ -265,14 +314,23 @@ def _apply(content: dict[bytes, bytes], record: tuple[int, bytes | None, bytes |
         content[key or b""] = value
 
 
+def is_intent(point: Checkpoint) -> bool:
+    """Whether a checkpoint only says that a rewind is under way."""
+    return REWIND in point.annotations
+
+
+def is_landing(point: Checkpoint) -> bool:
+    """Whether a checkpoint is where a rewind has come to its end."""
+    return REWOUND_ASKED in point.annotations
+
+
 def _offset(point: Checkpoint) -> int:
-    (one,) = point.inputs.values()
-    return one.offsets[point.task.partition]
+    """How far it had read; nothing at all before a first commit."""
+    return sum(one.offsets[point.task.partition] for one in point.inputs.values())
 
 
 def _end(point: Checkpoint) -> int:
-    (one,) = point.stores.values()
-    return one.end
+    return sum(one.end for one in point.stores.values())
 
 
 def _shown(content: dict[bytes, bytes]) -> dict[str, Any]:

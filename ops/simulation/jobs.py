@@ -1,4 +1,4 @@
-"""The jobs that are simulated: two that count, the second what the first has written.
+"""The jobs that are simulated: two that count, the second what the first has written; one that keeps a table.
 
 Everything that is the same in all runs is made once: schemas, codecs, handlers. What they shall compute is
 told a second time, in plain Python, for the checks.
@@ -17,8 +17,9 @@ from stack.connection import Stack
 from stack.feeds.avro.codec import RecordDecoder, RecordEncoder
 from stack.feeds.avro.schema import AvroSchema, parse_avro
 from stack.kafka.admin import Topic
+from stack.model.checkpoint import Checkpoint
 from stack.model.coding import StoreCodec
-from stack.model.feed import Events, FeedSpec, Key, Kind
+from stack.model.feed import Events, FeedSpec, Key, Kind, Table
 from stack.model.job import (
     CodePlace,
     InputSpec,
@@ -46,10 +47,13 @@ _RECORD = '{{"type":"record","name":"{}","fields":[{{"name":"user","type":"strin
 _VIEW = parse_avro(_RECORD.format("View", '{"name":"n","type":"long"}'))
 _COUNT = parse_avro(_RECORD.format("Count", '{"name":"count","type":"long"}'))
 _SCHEMAS = {1: _VIEW, 2: _COUNT}
-_IDS = {"views": 1, "counts": 2, "totals": 2}
+_IDS = {"views": 1, "counts": 2, "totals": 2, "tallies": 2}
+_TABLES = {"tallies"}
+HORIZON_S = 60
 
 count_views = Job("count")
 count_counts = Job("recount")
+tally_views = Job("tally")
 
 
 @count_views.task(Feed("views"), store=STORE)
@@ -70,6 +74,20 @@ def recount(one: Any, ctx: Any) -> None:
     ctx.emit("totals", {"user": one["user"], "count": number})
 
 
+@tally_views.task(Feed("views"), store=STORE)
+def tally(view: Any, ctx: Any) -> None:
+    """One more view of a user, in a table; every third one is told under another key, too."""
+    user = view["user"]
+    if view["n"] < 0:
+        ctx.state.pop(user, None)
+        ctx.emit("tallies", None, key=user)
+        return
+    number = ctx.state[user] = ctx.state.get(user, 0) + 1
+    ctx.emit("tallies", {"user": user, "count": number})
+    if number % 3 == 0:
+        ctx.emit("tallies", {"user": f"{user}-thirds", "count": number})
+
+
 def _after_view(state: dict[str, int], view: dict[str, Any]) -> int:
     if view["n"] < 0:
         state.pop(view["user"], None)
@@ -81,6 +99,16 @@ def _after_view(state: dict[str, int], view: dict[str, Any]) -> int:
 def _after_count(state: dict[str, int], one: dict[str, Any]) -> int:
     state[one["user"]] = state.get(one["user"], 0) + 1
     return state[one["user"]]
+
+
+def _shown_tally(table: dict[str, int], user: str, number: int) -> None:
+    """What the table holds after a view; number 0 is a user that was forgotten."""
+    if not number:
+        table.pop(user, None)
+        return
+    table[user] = number
+    if number % 3 == 0:
+        table[f"{user}-thirds"] = number
 
 
 class _Schemas:
@@ -99,6 +127,8 @@ class Simulated:
     source: str
     target: str
     after: Callable[[dict[str, int], dict[str, Any]], int]
+    # What its outcome does to a table, where it keeps one: only then it may go back.
+    shown: Callable[[dict[str, int], str, int], None] | None = None
     # Outputs of containers that are gone, for the next ones: they are dear to make.
     spare: list[Outputs] = field(default_factory=list, compare=False)
 
@@ -119,16 +149,19 @@ class Simulated:
 
 COUNT = Simulated(count_views, "views", "counts", _after_view)
 RECOUNT = Simulated(count_counts, "counts", "totals", _after_count)
+TALLY = Simulated(tally_views, "views", "tallies", _after_view, _shown_tally)
 
 
 @cache
-def _feed(name: str) -> FeedSpec:
-    return FeedSpec(name, Kind.DERIVED, "", "", "", MOST_PARTITIONS, Events(None), Key("user"))
+def feed_of(name: str) -> FeedSpec:
+    """A feed as the catalogue would have it."""
+    storage = Table(HORIZON_S * 1000) if name in _TABLES else Events(None)
+    return FeedSpec(name, Kind.DERIVED, "", "", "", MOST_PARTITIONS, storage, Key("user"))
 
 
 @cache
 def _input_decoder(name: str) -> InputDecoder:
-    return InputDecoder(_feed(name), _Schemas(), _SCHEMAS[_IDS[name]])
+    return InputDecoder(feed_of(name), _Schemas(), _SCHEMAS[_IDS[name]])
 
 
 @cache
@@ -150,25 +183,45 @@ def stored(user: str, number: int) -> tuple[bytes, bytes]:
     return codec.keys.encode(user), codec.values.encode(number)
 
 
+def schema_of(feed: str) -> tuple[int, AvroSchema]:
+    """What the registry would have for a feed."""
+    return _IDS[feed], _SCHEMAS[_IDS[feed]]
+
+
 @cache
 def store_codec() -> StoreCodec:
     spec = StoreSpec(STORE, KeyCodec.STR, ValueCodec.INT)
     return StoreCodec(key_coding(spec), value_coding(spec))
 
 
+class _Decoder(CheckpointDecoder):
+    """Decodes each checkpoint once: containers and checks read the same ones again and again."""
+
+    def __init__(self, schemas: FixedSchemas) -> None:
+        super().__init__(schemas)
+        self._known: Callable[[bytes], Checkpoint] = lru_cache(1 << 9)(super().__call__)
+
+    def __call__(self, data: bytes) -> Checkpoint:
+        return self._known(data)
+
+
 _CHECKPOINTS_ID = 99
+CHECKPOINT_IDS = {_CHECKPOINTS_ID: CHECKPOINT_SCHEMA}
 encode_checkpoint = CheckpointEncoder(_CHECKPOINTS_ID)
-decode_checkpoint = CheckpointDecoder(FixedSchemas({_CHECKPOINTS_ID: CHECKPOINT_SCHEMA}))
+decode_checkpoint = _Decoder(FixedSchemas(CHECKPOINT_IDS))
 
 
-def _outputs(simulated: Simulated) -> Outputs:
+def _outputs(simulated: Simulated, spec: JobSpec) -> Outputs:
+    target = simulated.target
     if simulated.spare:
         outputs = simulated.spare.pop()
         outputs.drop()
-        return outputs
-    target = simulated.target
-    output = Output(_feed(target), target, _SCHEMAS[_IDS[target]], _IDS[target])
-    return Outputs(simulated.name, {target: output})
+    else:
+        output = Output(feed_of(target), target, _SCHEMAS[_IDS[target]], _IDS[target])
+        outputs = Outputs(simulated.name, {target: output})
+    several = simulated.shown is not None and spec.settings.containers > 1
+    outputs.by_name[target].noted_partitions = spec.partitions if several else 0
+    return outputs
 
 
 def parts_of(simulated: Simulated, launch: Launch, stack: Stack, open_store: Any) -> Parts:
@@ -185,14 +238,14 @@ def parts_of(simulated: Simulated, launch: Launch, stack: Stack, open_store: Any
             source: InputPart(
                 spec.inputs[0],
                 topics[source],
-                _feed(source),
+                feed_of(source),
                 _input_decoder(source),
                 handler,
                 spec.settings.errors_of(source),
             )
         },
         {STORE: StorePart(spec.stores[0], store_codec(), topics[changelog])},
-        _outputs(simulated),
+        _outputs(simulated, spec),
         {target: topics[target]},
         open_store,
         1000,

@@ -1,6 +1,6 @@
 """Simulated processes and threads: time is a number, and who goes on next is decided by when it may.
 
-Every thread is a greenlet. It runs until it waits or asks somebody something; then the one whose time comes
+Every thread runs in a greenlet, until it waits or asks somebody something; then the one whose time comes
 first goes on. Each request takes a time that is drawn at random, and hence so is the order in which things
 happen. The same seed draws the same.
 """
@@ -57,44 +57,75 @@ class Process:
 
     def stretched(self, seconds: float) -> float:
         """How long a wait takes here."""
-        return max(seconds, min(seconds * self.slowness, _LATEST_S))
+        slow = seconds * self.slowness
+        if slow <= _LATEST_S:
+            return slow
+        return max(seconds, _LATEST_S)
 
     def __repr__(self) -> str:
         return self.name
 
 
-class Thread(greenlet):
+class Thread:
     """One thread of a process; also what `stack.machine.start` returns."""
 
+    __slots__ = ("carrier", "is_over", "kernel", "name", "over", "process", "waits", "work")
+
     def __init__(self, kernel: Kernel, process: Process, work: Callable[[], object], name: str) -> None:
-        super().__init__(self._run_all, kernel.hub)
+        self.kernel = kernel
         self.process = process
+        self.work = work
         self.name = name
+        # What it runs in, from its beginning to its end.
+        self.carrier: Carrier | None = None
         # Counts its waits: what was to wake it from an earlier one is void.
         self.waits = 0
-        self._kernel = kernel
-        self._work = work
         self.over: Event | None = None
         self.is_over = False
 
-    def _run_all(self) -> None:
+    def run(self) -> None:
         try:
-            self._work()
+            self.work()
         except Killed:
             return
         finally:
             self.is_over = True
+            self.carrier = None
         if self.over is not None:
             self.over.set()
 
     def join(self, timeout: float | None = None) -> None:
         if not self.is_over:
             if self.over is None:
-                self.over = Event(self._kernel)
+                self.over = Event(self.kernel)
             self.over.wait(timeout)
 
     def is_alive(self) -> bool:
         return not self.is_over
+
+
+class Carrier(greenlet):
+    """What threads run in, one after the other, in run after run: to make one takes longer than most of what
+    they do."""
+
+    thread: Any = None
+
+    def run(self) -> None:
+        while True:
+            onward = self._carry()
+            if onward is not self:
+                onward.switch()
+
+    def _carry(self) -> greenlet:
+        """Run a thread to its end; what goes on then. Nothing of a thread that is over is kept."""
+        thread = self.thread
+        thread.run()
+        self.thread = None
+        return thread.kernel.after_thread(self)
+
+
+# Those that carry no thread at the moment.
+_idle: list[Carrier] = []
 
 
 class Event:
@@ -121,9 +152,9 @@ class Event:
         return self._is_set
 
     def wait(self, timeout: float | None = None) -> bool:
-        kernel = self._kernel
-        thread = kernel.current()
         if not self._is_set:
+            kernel = self._kernel
+            thread = kernel.current()
             self._waiting.append((thread, thread.waits + 1))
             kernel.wait(_FOREVER_S if timeout is None else thread.process.stretched(timeout))
         return self._is_set
@@ -243,10 +274,10 @@ class Kernel:
         return thread
 
     def current(self) -> Thread:
-        thread = getcurrent()
-        if self._is_over or thread.__class__ is not Thread:
+        carrier = getcurrent()
+        if self._is_over or carrier.__class__ is not Carrier:
             raise Killed
-        return thread
+        return carrier.thread
 
     def later(self, after_s: float, act: Callable[[], object]) -> None:
         """Something happens by itself. It must not wait: it has no thread."""
@@ -260,13 +291,33 @@ class Kernel:
             if following is None:
                 return
             if following.__class__ is Thread:
-                following.switch()
+                self._carrier_of(following).switch()
             else:
                 self._by_itself = following
             # What happens by itself does so here, in no thread: what it finds broken ends the run.
             while self._by_itself is not None:
                 act, self._by_itself = self._by_itself, None
                 act()
+
+    def _carrier_of(self, thread: Thread) -> Carrier:
+        """What a thread runs in; one that begins gets a carrier now."""
+        carrier = thread.carrier
+        if carrier is None:
+            carrier = _idle.pop() if _idle else Carrier(parent=self.hub)
+            carrier.thread, thread.carrier = thread, carrier
+        return carrier
+
+    def after_thread(self, carrier: Carrier) -> greenlet:
+        """A thread has come to its end: its carrier takes the next one, or makes room for who goes on."""
+        following = None if self._is_over else self._next()
+        _idle.append(carrier)
+        if following is None:
+            self._is_over = True
+        elif following.__class__ is Thread:
+            return self._carrier_of(following)
+        else:
+            self._by_itself = following
+        return self.hub
 
     def _next(self) -> Any:
         """The thread whose turn it is, or what happens by itself; None if the run is over."""
@@ -298,9 +349,10 @@ class Kernel:
 
     def wait(self, seconds: float) -> None:
         """The current thread waits for so long, or until it is woken."""
-        thread = getcurrent()
-        if self._is_over or thread.__class__ is not Thread:
+        carrier = getcurrent()
+        if self._is_over or carrier.__class__ is not Carrier:
             raise Killed
+        thread = carrier.thread
         thread.waits += 1
         self._number += 1
         agenda, at = self._agenda, self.now + seconds
@@ -325,7 +377,7 @@ class Kernel:
             self._by_itself = following
             self.hub.switch()
         elif following is not thread:
-            following.switch()
+            self._carrier_of(following).switch()
         if self._is_over:
             raise Killed
 
@@ -372,7 +424,7 @@ class Kernel:
         """Take down what is left of all threads."""
         self._is_over = True
         for thread in self._threads:
-            if thread:
-                thread.throw(Killed)
+            if thread.carrier is not None:
+                thread.carrier.throw(Killed)
         self._threads.clear()
         self._agenda.clear()

@@ -19,6 +19,7 @@ import stack.runtime.opening
 from changelog.manifest import misfit_of
 from changelog.memory import MemoryStore
 from changelog.plan import Bounds, Standing
+from ops.simulation import planted_rewinds as rewinds
 from stack.errors import FeedstackError
 from stack.kafka.admin import Bounds as OffsetBounds
 from stack.kafka.admin import KafkaAdmin
@@ -222,6 +223,13 @@ BUGS = (
     Bug("trust-group", "the checkpoint is the truth, not the group", _trust_the_group, 1),
     Bug("undelivered", "nothing may be undelivered at a commit", _commit_undelivered, 508),
     Bug("keep-ends", "after an abort the ends of changelogs are asked for again", _ends_never_forgotten, 1),
+    Bug("rewind-unfenced", "a rewind fences every slot before and after its intent", rewinds.fence_no_slot),
+    Bug("open-at-intent", "a task is not opened while an intent stands", rewinds.open_at_an_intent),
+    Bug("land-first", "a rewind lands in the transaction that ends the undoing", rewinds.land_first),
+    Bug("leave-tables", "tables go back with the state", rewinds.leave_tables),
+    Bug("intend-once", "intents are written until nobody has committed since", rewinds.intend_once),
+    Bug("rewinds-apart", "all rewinds of a job write under one id", rewinds.ids_of_their_own),
+    Bug("look-early", "tables are cut where they end once nobody writes to them", rewinds.look_too_early),
 )
 
 

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ops.simulation.jobs import COUNT, RECOUNT, STACK, Simulated
+from ops.simulation.jobs import COUNT, HORIZON_S, RECOUNT, STACK, TALLY, Simulated
 from ops.simulation.kernel import Broken, Process, Stuck
 from ops.simulation.machine import SimulatedMachine
 from ops.simulation.points import CrashPoint, Fate
+from ops.simulation.rewinds import Person, drawn_point
 from ops.simulation.story import LogTold
 from ops.simulation.themes import PLAIN, Theme, drawn
-from ops.simulation.world import HORIZON_S, Running, World
+from ops.simulation.world import Running, World
 from stack.deploy.deploy import next_entry
 from stack.deploy.jobs import jobs_feed
 from stack.errors import FeedstackError
@@ -66,6 +67,9 @@ class Run:
         self._operator = Process("operator", "operator")
         self._versions: dict[str, int] = {}
         self._jobs: list[Simulated] = [COUNT, RECOUNT] if chance.random() < theme.two_jobs else [COUNT]
+        if theme.goes_back:
+            self._jobs = [TALLY]
+        self._persons: list[Person] = []
         self.world.chained = len(self._jobs) > 1
         at_least_once = chance.random() < theme.at_least_once
         self._guarantee = Guarantee.AT_LEAST_ONCE if at_least_once else Guarantee.EXACTLY_ONCE
@@ -98,6 +102,7 @@ class Run:
             world.kernel.wait(chance.random() * self._theme.begins_s)
             self._act()
             world.calm()
+            self._await_rewinds()
             world.write_views(2)
             world.complete_wanted = True
             # A look at everything now and then tells the end of a run in which no commit is left.
@@ -119,6 +124,48 @@ class Run:
         while world.somebody_stands_still and chance.random() < 0.85:
             world.kernel.wait(6.0)
             world.write_views(1)
+
+    def _rewind(self, simulated: Simulated) -> None:
+        """Somebody brings the job back, mostly at an awkward moment, while others go on with what they do."""
+        world, chance = self.world, self._chance
+        self._write(simulated)
+        self._choose_the_moment(simulated, chance.random())
+        person = Person(world, simulated.name, drawn_point(world, simulated.name))
+        self._persons.append(person)
+        world.kernel.start(person.insist, "person")
+        world.kernel.wait(chance.choice((0.5, 3.0, 12.0)))
+        world.write_views(2)
+
+    def _choose_the_moment(self, simulated: Simulated, which: float) -> None:
+        world, chance = self.world, self._chance
+        there = [one.process for one in world.containers if one.tasks]
+        if there and which < 0.3:
+            # A container wakes up when it counts as dead: while the job goes back, or soon after that.
+            operation = chance.choice(("commit", "produce", "offsets"))
+            world.steering.trap = (chance.choice(there).name, operation, BEFORE)
+            world.steering.trap_s = 6.2 + chance.random() * 4
+            self._write(simulated)
+        elif there and which < 0.45:
+            world.crash(chance.choice(there), "its worst moment")
+            world.kernel.wait(chance.random() * 2.5)
+        elif there and which < 0.8:
+            # Nobody is to be seen, and a runner that comes back is just about to start the next ones.
+            world.runner_back_s = 4.0
+            for process in (*world.runners, *there):
+                world.crash(process, "its worst moment")
+            world.kernel.wait(6.0 + chance.random() * 3)
+            world.runner_back_s = None
+
+    def _await_rewinds(self) -> None:
+        """Until everybody who wanted the job to go back has what they want; somebody ends what is left."""
+        kernel = self.world.kernel
+        while not all(one.is_done for one in self._persons):
+            kernel.wait(1.0)
+        if any(one.was_cut_off for one in self._persons):
+            last = Person(self.world, self._jobs[0].name, None)
+            kernel.start(last.insist, "person")
+            while not last.is_done:
+                kernel.wait(1.0)
 
     def _refuse(self, simulated: Simulated) -> None:
         """The next records of a container never arrive."""
@@ -368,7 +415,7 @@ class CrashRun(Run):
         self.fate = Fate.AGAIN if lost else Fate.KEPT
 
 
-def run_crash(point: CrashPoint, seed: int = 1, told: bool = False) -> tuple[Verdict, Fate | None]:
+def run_crash(point: CrashPoint, seed: int = 2, told: bool = False) -> tuple[Verdict, Fate | None]:
     """Kill a process at a point; what became of its work, None if it never came there."""
     run = CrashRun(seed, point, told)
     return _played(run), run.fate

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 # Requests whose client tells its caller of trouble on the way; all others it repeats by itself.
 _TOLD = {"init", "offsets", "commit", "abort", "list-offsets", "describe", "produce"}
 # Requests that only ask: nothing can happen between their effect, which is none, and their answer.
-_QUICK = {"fetch", "metadata", "list-offsets", "describe", "watermarks", "get", "exists", "children"}
+_QUICK = frozenset(
+    {"fetch", "metadata", "list-offsets", "describe", "watermarks", "get", "exists", "children"}
+)
 # How often nobody else goes on while a request is under way: with those that only ask, others do so seldom.
 _AT_ONCE, _QUICK_AT_ONCE = 0.4, 0.75
 
@@ -48,6 +50,8 @@ class Steering:
         self.faults = 0
         # A process that is to stand still at a certain point.
         self.trap: tuple[str, str, str] | None = None
+        # For how long, if that matters.
+        self.trap_s: float | None = None
         # In a run for the crash table: where a process of a kind is to be killed; nothing else goes wrong.
         self.kill_at: CrashPoint | None = None
         self.killed: Callable[[Process], None] = lambda _: None
@@ -86,11 +90,12 @@ class Steering:
         if weight is None:
             return False
         process = self.process()
-        if process.kind not in self._kinds:
+        factor = self._kinds.get(process.kind)
+        if factor is None:
             return False
         if self.trap is not None and self.trap == (process.name, operation, phase):
             return True
-        self._left -= weight
+        self._left -= weight * factor
         if self._left > 0:
             return False
         self._draw()
@@ -120,8 +125,8 @@ class Steering:
         if process.kind == "operator":
             return False
         if self.trap is not None and self.trap[0] == process.name:
-            self.trap = None
-            world.pause(process, self._chance.choice(theme.long_s[-2:]), where)
+            for_s, self.trap, self.trap_s = self.trap_s, None, None
+            world.pause(process, for_s or self._chance.choice(theme.long_s[-2:]), where)
             self._kernel.wait(0.0)
             return True
         if chance < theme.crash:
@@ -136,6 +141,8 @@ class Steering:
 
 class KafkaSteering(KafkaHooks):
     """Faults of Kafka and of the way to it."""
+
+    only_ask = _QUICK
 
     def __init__(self, steering: Steering, kernel: Kernel, world: World) -> None:
         super().__init__()
@@ -165,8 +172,6 @@ class KafkaSteering(KafkaHooks):
     def point(self, client: KafkaClient, operation: str, phase: str) -> None:
         steering = self._steering
         if phase == AFTER:
-            if operation in _QUICK:
-                return
             self._world.after_kafka(client, operation)
         steering.pass_time(_QUICK_AT_ONCE if operation in _QUICK else _AT_ONCE)
         if (
@@ -207,6 +212,8 @@ def _timed_out() -> KafkaError:
 class ZooKeeperSteering(ZooKeeperHooks):
     """Faults of ZooKeeper and of the way to it."""
 
+    only_ask = _QUICK
+
     def __init__(self, steering: Steering, kernel: Kernel, world: World) -> None:
         self._steering = steering
         self._kernel = kernel
@@ -232,10 +239,7 @@ class ZooKeeperSteering(ZooKeeperHooks):
 
     def point(self, client: ZooKeeperClient, operation: str, path: str, phase: str) -> None:
         steering = self._steering
-        quick = operation in _QUICK
-        if quick and phase == AFTER:
-            return
-        steering.pass_time(_QUICK_AT_ONCE if quick else _AT_ONCE)
+        steering.pass_time(_QUICK_AT_ONCE if operation in _QUICK else _AT_ONCE)
         if not steering.active or not steering.is_due(f"zookeeper-{operation}", phase):
             return
         where = f"zookeeper-{operation}.{phase}"

@@ -46,8 +46,10 @@ class Theme:
     turns: tuple[int, int] = (1, 1)
     # Within this time things begin to go wrong.
     begins_s: float = 4.0
-    # Of what kind of process points count.
-    kinds: frozenset[str] = frozenset({"container"})
+    # Of what kind of process points count, and how much.
+    kinds: Mapping[str, int] = field(default_factory=lambda: {"container": 1})
+    # Whether people bring the job back.
+    goes_back: bool = False
     # How often there is but one task in a job.
     one_partition: float = 0.0
     two_containers: float = 0.3
@@ -62,7 +64,7 @@ class Theme:
 THEMES = (
     Theme(
         "commits",
-        55,
+        52,
         _COMMIT,
         rates=(70, 110, 170),
         crash=0.22,
@@ -76,7 +78,7 @@ THEMES = (
     ),
     Theme(
         "moves",
-        17,
+        16,
         {**_COMMIT, **_FLEET, "fetch": 1},
         rates=(300, 600),
         crash=0.25,
@@ -93,20 +95,37 @@ THEMES = (
         crash=0.3,
         pause=0.2,
         steps={"deploy": 3, "scale": 3, "bounce": 2, "linger": 2, "alone": 2},
-        kinds=frozenset({"container", "runner", "operator"}),
+        kinds={"container": 1, "runner": 1, "operator": 1},
         two_containers=0.6,
         two_runners=0.5,
         stale_reads=0.3,
     ),
     Theme(
         "stores",
-        13,
+        12,
         _STORES,
         rates=(40, 80),
         crash=0.9,
         pause=0.05,
         steps={"bounce": 3, "age": 3, "sleep": 2, "scale": 2, "reset": 3, "compact": 2},
         deletions=0.4,
+    ),
+    Theme(
+        "rewinds",
+        5,
+        {**_COMMIT, **_FLEET, "describe": 4, "fetch": 1},
+        rates=(500, 900),
+        crash=0.3,
+        pause=0.4,
+        steps={"rewind": 12, "scale": 1, "deploy": 1, "bounce": 1, "alone": 1},
+        turns=(1, 2),
+        begins_s=6.0,
+        kinds={"container": 1, "runner": 1, "rewind": 4},
+        goes_back=True,
+        one_partition=0.3,
+        two_containers=0.5,
+        deletions=0.25,
+        long_s=(1.5, 8.0, 35.0, 55.0),
     ),
     Theme(
         "all",
@@ -116,7 +135,7 @@ THEMES = (
         crash=0.4,
         pause=0.2,
         steps={"write": 1, "deploy": 2, "scale": 2, "bounce": 1, "compact": 1, "sleep": 1},
-        kinds=frozenset({"container", "runner", "operator"}),
+        kinds={"container": 1, "runner": 1, "operator": 1},
         two_containers=0.5,
         two_runners=0.2,
         two_jobs=0.8,

@@ -11,10 +11,12 @@ from changelog.memory import MemoryDisk
 from ops.simulation.checks import Checks
 from ops.simulation.jobs import (
     COUNT,
+    HORIZON_S,
     MOST_PARTITIONS,
     RECOUNT,
     SETTINGS,
     STACK,
+    TALLY,
     Simulated,
     parts_of,
     view_bytes,
@@ -25,11 +27,11 @@ from ops.simulation.steering import DiskSteering, KafkaSteering, Steering, ZooKe
 from ops.simulation.story import Story
 from ops.simulation.themes import Theme
 from stack.connection import Stack
-from stack.kafka.memory.broker import MemoryKafka
+from stack.kafka.memory.broker import MemoryKafka, MemoryProcess
 from stack.kafka.memory.client import MemoryClient as KafkaClient
 from stack.kafka.memory.producer import partition_of
 from stack.model.fleet import RunnerPlace
-from stack.model.job import jobs_name, transactional_id
+from stack.model.job import jobs_name, rewind_id, transactional_id
 from stack.model.plan import Ending, Reason
 from stack.offsets.checkpoints import PARTITIONS as CHECKPOINT_PARTITIONS
 from stack.offsets.checkpoints import checkpoints_topic
@@ -46,8 +48,7 @@ from stack.zookeeper.fleet import FleetSession
 from stack.zookeeper.memory.client import MemoryClient as ZooKeeperClient
 from stack.zookeeper.memory.ensemble import Ensemble
 
-SIMULATED = {one.name: one for one in (COUNT, RECOUNT)}
-HORIZON_S = 60
+SIMULATED = {one.name: one for one in (COUNT, RECOUNT, TALLY)}
 _LIMIT_S = 5_000.0
 _MOST_STEPS = 60_000
 _TABLE = {
@@ -106,12 +107,15 @@ class World:
         self._news: Event = Event(self.kernel)
         self._borrowed: list[tuple[Simulated, Outputs]] = []
         self._number = 0
+        # Commands that have committed something of a rewind.
+        self.committed_rewinds: set[str] = set()
         self._make_topics()
         self.checks = Checks(self)
 
     def _make_topics(self) -> None:
         for feed in ("views", "counts", "totals"):
             self.kafka.create(feed, self.partitions, {})
+        self.kafka.create(TALLY.target, self.partitions, _TABLE)
         self.kafka.create(checkpoints_topic(STACK), CHECKPOINT_PARTITIONS, _TABLE)
         self.kafka.create(jobs_name(STACK), 1, {**_TABLE, "min.compaction.lag.ms": "0"})
         for one in SIMULATED.values():
@@ -145,11 +149,15 @@ class World:
         """Something happens by itself."""
         self.kernel.later(after_s, act)
 
-    def stack_of(self, process: Process) -> Stack:
-        """A connection to the stack that ends with its process."""
+    def memory_of(self, process: Process) -> MemoryProcess:
+        """A process as Kafka knows it, which ends with it."""
         memory = self.kafka.process(process.name)
         process.on_kill.append(memory.kill)
-        return Stack(SETTINGS, self.endpoints, memory)
+        return memory
+
+    def stack_of(self, process: Process) -> Stack:
+        """A connection to the stack that ends with its process."""
+        return Stack(SETTINGS, self.endpoints, self.memory_of(process))
 
     def start_runner(self) -> None:
         """A runner begins, and begins again after every end that it does not want."""
@@ -338,10 +346,21 @@ class World:
                 and transactional_id(STACK, launch.spec.name, launch.slot) == client.name
             ):
                 self.checks.check_session(running)
+        if client.process.name.startswith("rewind#"):
+            self._after_rewind(client)
         self.checks.after_commit()
         if self.chained:
             self._tell_news()
         self.look_whether_done()
+
+    def _after_rewind(self, client: KafkaClient) -> None:
+        """A command that brings a job back has committed something: its intent, values of then, or all."""
+        job = next((name for name in SIMULATED if client.name == rewind_id(STACK, name)), None)
+        if job is not None:
+            self.committed_rewinds.add(client.process.name)
+            written = {topic for topic, _ in client.written}
+            if written != {checkpoints_topic(STACK)}:
+                self.checks.check_going_back(job)
 
     def look_whether_done(self) -> None:
         """Whether the run may end."""

@@ -26,21 +26,28 @@ class JobsFeed:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._read: dict[str, tuple[str, JobEntry]] = {}
+        self._looked_at: Entries | None = None
+        self._seen: tuple[dict[str, JobEntry], dict[str, CorruptState]] = ({}, {})
 
     def look(self) -> tuple[dict[str, JobEntry], dict[str, CorruptState]]:
         """All jobs in alphabetical order; and those whose entry cannot be read, with the fault.
 
         One broken entry must not keep the other jobs from running.
         """
-        texts = _current(self._ledger.entries())
-        entries, faults = {}, {}
+        found = self._ledger.entries()
+        if found is self._looked_at:
+            return self._seen
+        texts = _current(found)
+        entries: dict[str, JobEntry] = {}
+        faults: dict[str, CorruptState] = {}
         for name in sorted(texts):
             try:
                 entries[name] = self._entry(name, texts[name])
             except CorruptState as fault:
                 faults[name] = fault
         self._read = {name: one for name, one in self._read.items() if name in texts}
-        return entries, faults
+        self._looked_at, self._seen = found, (entries, faults)
+        return self._seen
 
     def entries(self) -> dict[str, JobEntry]:
         """All jobs in alphabetical order; CorruptState if one cannot be read."""

@@ -18,8 +18,9 @@ MOST_CHANGES = 200_000
 class RewindChanges:
     """Looks them up, a piece at a time."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, most: int = MOST_CHANGES) -> None:
         self._stack = stack
+        self.most = most
 
     def of(self, specs: Mapping[str, JobSpec], intents: Mapping[str, Intent]) -> Iterator[tuple[int, Change]]:
         """All of state (0) and of tables (1)."""
@@ -40,14 +41,14 @@ class RewindChanges:
                 point = None if target is None else target.stores.get(store.name)
                 cut = 0 if point is None else point.end
                 is_empty = intent.state is StateChoice.EMPTY
-                yield from log.changes(task.partition, cut, MOST_CHANGES, empty=is_empty)
+                yield from log.changes(task.partition, cut, self.most, empty=is_empty)
 
     def of_tables(self, intent: Intent) -> Iterator[Change]:
         """What the tables of a job need."""
         for feed, offsets in intent.cuts.items():
             log = LogUndo(self._stack, self._stack.topic_of(feed, self._stack.feed(feed).version))
             for partition, cut in enumerate(offsets):
-                yield from log.changes(partition, cut, MOST_CHANGES)
+                yield from log.changes(partition, cut, self.most)
 
 
 def append(writer: TransactionWriter, changes: Iterable[Change]) -> None:

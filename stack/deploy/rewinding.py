@@ -98,6 +98,7 @@ class Rewinding:
         say: Say = lambda _: None,
         *,
         clock: Callable[[], float] = monotonic,
+        most_changes: int = MOST_CHANGES,
     ) -> None:
         self._stack = stack
         self._jobs = jobs
@@ -108,7 +109,7 @@ class Rewinding:
         self._encode = CheckpointEncoder(registered_id(stack.registry, self._topic, CHECKPOINT_SCHEMA))
         self._decode = CheckpointDecoder(stack.registry)
         self._marks = Marks(jobs)
-        self._changes = RewindChanges(stack)
+        self._changes = RewindChanges(stack, most_changes)
 
     def pending(self, spec: JobSpec) -> Intent | None:
         """The rewind of a job that was begun and not brought to its end; that of its leader if it follows."""
@@ -124,20 +125,20 @@ class Rewinding:
     def carry_out(self, name: str, intent: Intent, look: Look | None = None) -> Landed:
         """All steps; what an earlier try has done is not done again. `look` belongs to a new intent."""
         began = self._clock()
-        with self._told(name):
+        # The writer comes before the mark: whoever takes the mark away has fenced this rewind.
+        with self._told(name), self._writer(name) as writer:
             ensure_topics(self._stack.admin, [audit_plan(self._stack.settings.name)])
             specs = self._marks.put(name, intent)
             self._say(f"stopping the containers of {', '.join(specs)}")
             self._await_stop(specs)
-            with self._writer(name) as writer:
-                self._fence(specs, name)
-                if look is not None:
-                    intent = self._looked(specs, intent, look)
-                intents = {job: one for job, one in intent.jobs(name).items() if job in specs}
-                before = self._write_intents(writer, specs, intents)
-                self._say("bringing state and tables back")
-                state, outputs, rest = self._undo(writer, specs, intents)
-                self._land(writer, specs, intents, before, rest)
+            self._fence(specs, name)
+            if look is not None:
+                intent = self._looked(specs, intent, look)
+            intents = {job: one for job, one in intent.jobs(name).items() if job in specs}
+            before = self._write_intents(writer, specs, intents)
+            self._say("bringing state and tables back")
+            state, outputs, rest = self._undo(writer, specs, intents)
+            self._land(writer, specs, intents, before, rest)
             for job in specs:
                 self._marks.clear(job, intent.id)
         return Landed(intent, state, outputs, self._clock() - began)
@@ -168,7 +169,8 @@ class Rewinding:
 
     @staticmethod
     def _is_landing(one: Checkpoint, entry: JobEntry) -> bool:
-        return entry.rewind is not None and one.annotations.get(REWOUND_BY, "-") in entry.rewind
+        by = one.annotations.get(REWOUND_BY)
+        return entry.rewind is not None and by is not None and by in entry.rewind
 
     def asked_for(self, entry: JobEntry) -> str | None:
         """What a person typed whose rewind has landed, if only its mark is still there."""
@@ -238,7 +240,11 @@ class Rewinding:
             if not missing:
                 return newest
             for job in missing:
-                _refuse_busy(job, intents[job], newest[job])
+                if _is_another(intents[job], newest[job]):
+                    # The other one may have gone by when this mark was put over its own.
+                    for one in intents:
+                        self._marks.clear(one, intents[one].id)
+                    raise _busy(job)
             self._commit_points(
                 writer,
                 [
@@ -310,7 +316,7 @@ class Rewinding:
             counts[place] += len(one.keys)
             held += len(one.keys)
             waiting.append(one)
-            if held >= MOST_CHANGES:
+            if held >= self._changes.most:
                 append(writer, waiting)
                 writer.deliver_or_abort()
                 writer.commit_delivered()
@@ -399,11 +405,10 @@ def _has_intent(intent: Intent, newest: Mapping[TaskId, Checkpoint]) -> bool:
     return all(task in newest and intent_id(newest[task]) == intent.id for task in intent.targets)
 
 
-def _refuse_busy(job: str, intent: Intent, newest: Mapping[TaskId, Checkpoint]) -> None:
-    """BadInput if all tasks say that another rewind is under way."""
+def _is_another(intent: Intent, newest: Mapping[TaskId, Checkpoint]) -> bool:
+    """Whether all tasks say that another rewind is under way."""
     ids = {intent_id(newest[task]) if task in newest else None for task in intent.targets}
-    if len(ids) == 1 and not ids <= {None, intent.id}:
-        raise _busy(job)
+    return len(ids) == 1 and not ids <= {None, intent.id}
 
 
 def _busy(job: str) -> BadInput:

@@ -48,9 +48,9 @@ class KafkaAccess:
         return {**DEFAULTS, **given, "bootstrap.servers": self.bootstrap, **own}
 
 
-def kafka_access(settings: Settings, endpoints: Endpoints) -> KafkaAccess:
-    """How to reach the Kafka of a stack, embedded or outside."""
-    return KafkaAccess(endpoints.kafka, settings.kafka.settings if settings.kafka else {})
+def kafka_access(settings: Settings, endpoints: Endpoints, memory: Twin | None = None) -> KafkaAccess:
+    """How to reach the Kafka of a stack, embedded or outside, or one in memory."""
+    return KafkaAccess(endpoints.kafka, settings.kafka.settings if settings.kafka else {}, memory)
 
 
 def make_client(kind: type[Client], access: KafkaAccess, own: Mapping[str, Any]) -> Client:

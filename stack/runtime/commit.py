@@ -26,7 +26,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from stack.engine.output_ends import OutputEnds, Wrote
 from stack.errors import BadRecord, Unavailable
@@ -378,9 +378,10 @@ class Committer:
                 place = self._changelog(name, task)
                 if place in self._written:
                     edge.store_ends[name] = self._next[place] + self._written[place]
-            point = task.checkpoint(edge.positions, {**task.store_ends, **edge.store_ends}, outputs, time_ms)
+            ends = {**task.store_ends, **edge.store_ends}
+            point = task.checkpoint(edge.positions, ends, outputs, time_ms, self.generation)
             keys.append(checkpoint_key(job, task.id))
-            values.append(self._parts.encode_checkpoint(replace(point, generation=self.generation)))
+            values.append(self._parts.encode_checkpoint(point))
         stack = self._parts.launch.settings.name
         self.writer.write_pairs(checkpoints_topic(stack), keys, values, checkpoint_partition(job))
         self._mirror()

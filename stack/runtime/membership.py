@@ -60,9 +60,10 @@ class Membership:
     def join(self, report: ContainerReport, tell: Callable[[], ContainerReport]) -> None:
         """Announce the container, follow the plan, and report from now on."""
         self._nodes.register(report)
-        self._released = self._nodes.released()
-        self._nodes.watch_plan(self._on_plan)
         self._nodes.watch_released(self._on_released)
+        # Read once, now that every later one is told of.
+        self._look_at_releases()
+        self._nodes.watch_plan(self._on_plan)
         self._nodes.watch_still_request(self._on_still_request)
         self._thread = start(lambda: self._report(tell), "report")
 

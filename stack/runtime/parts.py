@@ -136,8 +136,12 @@ class Parts:
     def group(self) -> str:
         return group_name(self.launch.settings.name, self.spec.name)
 
+    @cached_property
+    def _state_folder(self) -> Path:
+        return self.launch.state_folder
+
     def store_folder(self, store: str, partition: int) -> Path:
-        return self.launch.state_folder / store / str(partition)
+        return self._state_folder / store / str(partition)
 
 
 def gather(launch: Launch, stack: Stack, job: Job, disk: Disk = rocks_disk) -> Parts:

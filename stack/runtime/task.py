@@ -68,8 +68,9 @@ class Task:
         store_ends: dict[str, int],
         outputs: dict[str, OutputPoint],
         time_ms: int,
+        generation: int = 0,
     ) -> Checkpoint:
-        """The record of the commit that is being made."""
+        """The record of the commit that is being made, by the plan of a generation."""
         inputs = {}
         for name, part in self._parts.sources[self.id.stage].items():
             places = part.places_of(self.id)
@@ -95,6 +96,7 @@ class Task:
             stores,
             outputs,
             event_time_ms=self.event_time_ms,
+            generation=generation,
             slot=launch.slot,
             attempt=launch.attempt,
             horizon_ms=spec.settings.horizon_ms,

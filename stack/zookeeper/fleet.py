@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from kazoo.exceptions import BadVersionError, NoNodeError
 from kazoo.recipe.watchers import ChildrenWatch, DataWatch
@@ -47,18 +47,22 @@ from stack.zookeeper.nodes import (
     children,
     delete,
     ensure,
-    from_bytes,
     is_own,
     parsed,
+    parser,
     read,
-    read_json,
+    read_parsed,
     to_bytes,
 )
 from stack.zookeeper.session import stack_node
 
 __all__ = ["FleetNodes", "FleetSession", "JobNodes"]
+T = TypeVar("T")
 # How often a change that met another one is tried again.
 _TRIES = 50
+_plan, _report = parser(plan_from_json), parser(report_from_json)
+_status, _runner = parser(status_from_json), parser(runner_from_json)
+_still_request = parser(request_from_json)
 
 
 class JobNodes:
@@ -88,36 +92,33 @@ class JobNodes:
             self.session.ask(
                 f"looking for the plan of {self.job}", lambda: self.session.client.sync_async(self.root)
             )
-        tree = read_json(self.session, f"{self.root}/plan")
-        return None if tree is None else parsed(plan_from_json, tree, f"{self.root}/plan")
+        return self._read("plan", _plan)
 
     def status(self) -> JobStatus | None:
         """What the job's runner said last; it stays when the runner goes."""
-        tree = read_json(self.session, f"{self.root}/status")
-        return None if tree is None else parsed(status_from_json, tree, f"{self.root}/status")
+        return self._read("status", _status)
 
     def leader(self) -> RunnerPlace | None:
         """The runner that leads the job now."""
-        tree = read_json(self.session, f"{self.root}/leader")
-        return None if tree is None else parsed(runner_from_json, tree, f"{self.root}/leader")
+        return self._read("leader", _runner)
 
     def reports(self) -> tuple[ContainerReport, ...]:
         """What the containers that are there say of themselves, by slot and attempt."""
-        found = []
-        for name in children(self.session, f"{self.root}/containers"):
-            path = f"{self.root}/containers/{name}"
-            tree = read_json(self.session, path)
-            if tree is not None:
-                found.append(parsed(report_from_json, tree, path))
-        return tuple(sorted(found, key=lambda one: (one.slot, one.attempt)))
+        names = children(self.session, f"{self.root}/containers")
+        found = [self._read(f"containers/{name}", _report) for name in names]
+        there = [one for one in found if one is not None]
+        return tuple(sorted(there, key=lambda one: (one.slot, one.attempt)))
+
+    def _read(self, name: str, parse: Callable[[bytes], T]) -> T | None:
+        return read_parsed(self.session, f"{self.root}/{name}", parse)
 
     def released(self) -> dict[TaskId, int]:
         """Per task the generation up to which no earlier owner has it open."""
         generations = {}
         for name in children(self.session, f"{self.root}/released"):
-            tree = read_json(self.session, f"{self.root}/released/{name}")
-            if tree is not None:
-                generations[TaskId.parse(name)] = int(tree)
+            found = read(self.session, f"{self.root}/released/{name}")
+            if found is not None:
+                generations[TaskId.parse(name)] = int(found[0])
         return generations
 
     # What tells of changes.
@@ -125,9 +126,9 @@ class JobNodes:
     def watch_plan(self, callback: Callable[[Plan], None]) -> None:
         """Call back with every plan; not at all while there is none."""
 
-        def on_data(data: bytes | None, _stat: Any) -> bool:
+        def on_data(data: bytes | None, _stat: Any, _event: Any = None) -> bool:
             if data is not None and not self._closed:
-                callback(parsed(plan_from_json, from_bytes(data), f"{self.root}/plan"))
+                callback(parsed(_plan, data, f"{self.root}/plan"))
             return not self._closed
 
         self._watch("plan", lambda: DataWatch(self.session.client, f"{self.root}/plan", on_data))
@@ -139,7 +140,7 @@ class JobNodes:
         """
         self.prepare()
 
-        def on_data(_data: bytes | None, _stat: Any) -> bool:
+        def on_data(_data: bytes | None, _stat: Any, _event: Any = None) -> bool:
             if not self._closed:
                 callback()
             return not self._closed
@@ -164,7 +165,7 @@ class JobNodes:
 
         def on_data(data: bytes | None, _stat: Any) -> bool:
             if not self._closed:
-                callback(None if data is None else parsed(request_from_json, from_bytes(data), path))
+                callback(None if data is None else parsed(_still_request, data, path))
             return not self._closed
 
         self._watch("requests", lambda: DataWatch(self.session.client, path, on_data))
@@ -293,8 +294,8 @@ class FleetNodes:
     def runners(self) -> tuple[RunnerPlace, ...]:
         """The runners that are there."""
         paths = [f"{self.root}/runners/{name}" for name in children(self.session, f"{self.root}/runners")]
-        trees = [(path, read_json(self.session, path)) for path in paths]
-        return tuple(parsed(runner_from_json, tree, path) for path, tree in trees if tree is not None)
+        found = [read_parsed(self.session, path, _runner) for path in paths]
+        return tuple(one for one in found if one is not None)
 
     def register_runner(self, place: RunnerPlace) -> None:
         """Announce a runner for as long as the session lasts."""
@@ -319,7 +320,7 @@ class FleetNodes:
     def watch_runner(self, runner: str, on_gone: Callable[[], None]) -> None:
         """Call back when a runner is gone, at once if it is gone already."""
 
-        def on_data(data: bytes | None, _stat: Any) -> None:
+        def on_data(data: bytes | None, _stat: Any, _event: Any = None) -> None:
             if data is None:
                 on_gone()
 

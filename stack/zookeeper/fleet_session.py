@@ -58,6 +58,8 @@ class FleetSession:
         self._session_s = session_s
         self._clock = clock
         self._closing = event()
+        # What became of the session, once it is over.
+        self._over: str | None = None
         self._suspended_at: float | None = None
         self._lock = lock()
         quick = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0)
@@ -93,12 +95,10 @@ class FleetSession:
         """
         deadline = self._clock() + limit_s
         while True:
-            if self.lost.is_set():
-                raise LostOwnership(f"{doing}: the ZooKeeper session is lost")
-            if self._closing.is_set():
-                raise LostOwnership(f"{doing}: the ZooKeeper session is closed")
+            if self._over is not None:
+                raise LostOwnership(f"{doing}: the ZooKeeper session is {self._over}")
             try:
-                return self._answer(question(), deadline)
+                return self._answer(question(), limit_s, deadline)
             except (SessionExpiredError, AuthFailedError):
                 self._lose("it expired")
             except ConnectionClosedError:
@@ -112,15 +112,16 @@ class FleetSession:
                     ) from None
                 self._closing.wait(0.05)
 
-    def _answer(self, asked: Any, deadline: float) -> Any:
+    def _answer(self, asked: Any, left_s: float, deadline: float) -> Any:
         """Wait for an answer, but no longer than the session is open: a closed client gives none."""
         while True:
             try:
-                return asked.get(timeout=max(0.01, min(_TICK_S, deadline - self._clock())))
+                return asked.get(timeout=_TICK_S if left_s > _TICK_S else max(0.01, left_s))
             except KazooTimeoutError:
                 if self._closing.is_set():
                     raise ConnectionClosedError from None
-                if self._clock() >= deadline:
+                left_s = deadline - self._clock()
+                if left_s <= 0:
                     raise
 
     def _on_state(self, state: Any) -> None:
@@ -149,12 +150,14 @@ class FleetSession:
         with self._lock:
             if self.lost.is_set() or self._closing.is_set():
                 return
+            self._over = "lost"
             self.lost.set()
         log.warning("the ZooKeeper session is lost: %s", why)
         self._on_lost()
 
     def close(self) -> None:
         """End the session: its nodes go at once. Does not raise."""
+        self._over = self._over or "closed"
         self._closing.set()
         with contextlib.suppress(KazooException, KazooTimeoutError, OSError):
             self.client.stop()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
@@ -12,6 +13,9 @@ from stack.errors import CorruptState, Unavailable
 from stack.machine import start
 from stack.zookeeper.fleet_session import ANSWER_S, FleetSession
 
+T = TypeVar("T")
+# The same few are read again and again, by whoever waits for a change.
+_PARSED = 256
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 _DECODE = json.JSONDecoder().decode
 
@@ -61,6 +65,17 @@ def read(session: FleetSession, path: str) -> tuple[bytes, Any] | None:
     except NoNodeError:
         return None
     return data, stat
+
+
+def parser(parse: Callable[[Any], T]) -> Callable[[bytes], T]:
+    """What `parse` makes of the JSON in a node, found out once per content: nobody may change what it is."""
+    return lru_cache(_PARSED)(lambda data: parse(from_bytes(data)))
+
+
+def read_parsed(session: FleetSession, path: str, parse: Callable[[bytes], T]) -> T | None:
+    """What a node holds, as a parser makes it; None if there is no such node."""
+    found = read(session, path)
+    return None if found is None else parsed(parse, found[0], path)
 
 
 def read_json(session: FleetSession, path: str) -> Any:
@@ -134,7 +149,7 @@ def from_bytes(data: bytes) -> Any:
     return _DECODE(data.decode())
 
 
-def parsed(parse: Callable[[Any], Any], tree: Any, path: str) -> Any:
+def parsed(parse: Callable[[Any], T], tree: Any, path: str) -> T:
     """What `parse` makes of a node's content; CorruptState if it cannot."""
     try:
         return parse(tree)

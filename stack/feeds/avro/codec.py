@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from stack.errors import BadRecord, NotFound
 from stack.feeds.avro import wire
 from stack.feeds.avro.defaults import check_defaults
 from stack.feeds.avro.fault import Fault
+from stack.feeds.avro.leaf_writing import Write
 from stack.feeds.avro.nodes import node_of
 from stack.feeds.avro.reading import compile_reader
 from stack.feeds.avro.schema import AvroSchema, SchemaSource
 from stack.feeds.avro.writing import compile_writer
 
 _ReadAll = Callable[[bytes, int], Any]
+_COMPILED = 256
 
 
 class RecordEncoder:
@@ -22,7 +25,7 @@ class RecordEncoder:
 
     def __init__(self, schema: AvroSchema, schema_id: int) -> None:
         self._header = wire.pack(schema_id)
-        self._write = compile_writer(node_of(schema))
+        self._write = _writer_of(schema)
 
     def encode(self, value: object) -> bytes:
         """The payload of `value`, or BadRecord that names the field the schema refuses."""
@@ -63,9 +66,22 @@ class RecordDecoder:
 
     def _find_read(self, header: bytes) -> _ReadAll:
         writer = find_schema(self._schemas, wire.schema_id_of(header))
-        reader = None if self._reader is None or self._reader == writer else node_of(self._reader)
-        found = self._reads[header] = compile_reader(node_of(writer), reader)
+        reader = None if self._reader == writer else self._reader
+        found = self._reads[header] = _reader_of(writer, reader)
         return found
+
+
+# Compiled once for all of a process: whoever makes a codec anew for an old schema need not wait for that.
+
+
+@lru_cache(_COMPILED)
+def _writer_of(schema: AvroSchema) -> Write:
+    return compile_writer(node_of(schema))
+
+
+@lru_cache(_COMPILED)
+def _reader_of(writer: AvroSchema, reader: AvroSchema | None) -> _ReadAll:
+    return compile_reader(node_of(writer), None if reader is None else node_of(reader))
 
 
 def find_schema(schemas: SchemaSource, schema_id: int) -> AvroSchema:

@@ -110,7 +110,7 @@ class MemoryKafka:
         # Per group, the offsets it has committed.
         self.groups: dict[str, dict[Place, int]] = {}
         self.coordinator = Coordinator(self)
-        self._agenda: list[tuple[float, int, Callable[[], object]]] = []
+        self.agenda: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count(1)
 
     def process(self, name: str) -> MemoryProcess:
@@ -119,14 +119,12 @@ class MemoryKafka:
 
     def later(self, after_s: float, act: Callable[[], object]) -> None:
         """Do something when the time has come; what Kafka answers to it nobody hears."""
-        heapq.heappush(self._agenda, (self.hooks.now_s() + after_s, next(self._numbers), act))
+        heapq.heappush(self.agenda, (self.hooks.now_s() + after_s, next(self._numbers), act))
 
     def tick(self) -> None:
         """Do what is due."""
-        agenda = self._agenda
-        if not agenda:
-            return
-        while agenda and agenda[0][0] <= self.hooks.now_s():
+        agenda, now_s = self.agenda, self.hooks.now_s()
+        while agenda and agenda[0][0] <= now_s:
             act = heapq.heappop(agenda)[2]
             with contextlib.suppress(KafkaException):
                 act()
@@ -134,15 +132,14 @@ class MemoryKafka:
     @property
     def next_due_s(self) -> float | None:
         """When the next thing happens by itself, by the clock of the hooks."""
-        return self._agenda[0][0] if self._agenda else None
+        return self.agenda[0][0] if self.agenda else None
 
     def find(self, place: Place) -> PartitionLog | None:
         """The log of a partition, if there is one."""
-        name, number = place
-        topic = self.topics.get(name)
-        if topic is None or not 0 <= number < len(topic.logs):
+        topic = self.topics.get(place[0])
+        if topic is None or not 0 <= place[1] < len(topic.logs):
             return None
-        return topic.logs[number]
+        return topic.logs[place[1]]
 
     def log(self, place: Place) -> PartitionLog:
         """The log of a partition, or Kafka's error for one that does not exist."""

@@ -52,8 +52,9 @@ class MemoryClient:
         self.kafka = process.kafka
         self.settings = settings
         self.name = str(settings.get("transactional.id") or settings.get("group.id") or "")
-        # The partition that a request to produce is about, for the hooks.
+        # The partition that a request to produce is about, and those of the transaction, for the hooks.
         self.place: Place | None = None
+        self.written: set[Place] = set()
 
     @property
     def alive(self) -> bool:
@@ -63,17 +64,21 @@ class MemoryClient:
     def _ask(self, operation: str, act: Callable[[], Answer]) -> Answer:
         """Send a request and hear the answer; the hooks may let either get lost or come late."""
         process, kafka = self.process, self.kafka
-        process.require_alive()
+        hooks = kafka.hooks
+        if not process.alive:
+            process.require_alive()
         try:
-            kafka.hooks.point(self, operation, BEFORE)
+            hooks.point(self, operation, BEFORE)
         except Late as late:
             kafka.later(late.after_s, act)
             raise KafkaException(late.error) from None
         if not process.alive:
             process.require_alive()
-        kafka.tick()
+        if kafka.agenda:
+            kafka.tick()
         answer = act()
-        kafka.hooks.point(self, operation, AFTER)
+        if operation not in hooks.only_ask:
+            hooks.point(self, operation, AFTER)
         if not process.alive:
             process.require_alive()
         return answer

@@ -110,7 +110,8 @@ class MemoryConsumer(MemoryClient):
     def _has_news(self) -> bool:
         """Whether a fetch would bring anything: brokers keep one that would not waiting until it does."""
         kafka = self.kafka
-        kafka.tick()
+        if kafka.agenda:
+            kafka.tick()
         for place, reading in self._readings.items():
             log = kafka.find(place)
             if log is None or place in self._paused:

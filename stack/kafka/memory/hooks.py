@@ -25,6 +25,8 @@ class Hooks:
     # Whether producers send when they are polled, rather than by themselves when records have lingered: what
     # they do by themselves passes no point.
     sends_at_once = False
+    # Requests that only ask: nobody wants to be called after these.
+    only_ask: frozenset[str] = frozenset()
 
     def __init__(self, start_ms: int = START_MS) -> None:
         self._start_ms = start_ms

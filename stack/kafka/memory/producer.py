@@ -48,8 +48,7 @@ class MemoryProducer(MemoryClient):
         self._begun = False
         # The call that ends the transaction or adds to it, while it is under way in some thread.
         self._calling: str | None = None
-        # Partitions that are part of the transaction, and whether offsets are.
-        self._added: set[Place] = set()
+        # Whether offsets are part of the transaction; `written` are the partitions that are.
         self._has_offsets = False
         self._queue: dict[Place, list[Queued]] = {}
         self._count = 0
@@ -160,9 +159,9 @@ class MemoryProducer(MemoryClient):
         if self._id is not None:
             coordinator = self.kafka.coordinator
             self.kafka.log(place)
-            if place not in self._added:
+            if place not in self.written:
                 coordinator.add(self._id, self._epoch, place)
-                self._added.add(place)
+                self.written.add(place)
             coordinator.require_part(self._id, self._epoch, place)
         self.kafka.append(place, records, self._producer if self._id is not None else None)
         self._take(place)
@@ -268,7 +267,7 @@ class MemoryProducer(MemoryClient):
         if self._epoch < 0 or self._begun:
             self._wrong_state(f"Operation not valid in state {'InTransaction' if self._begun else 'Init'}")
         self._begun = True
-        self._added = set()
+        self.written = set()
         self._has_offsets = False
         self._abortable = None
 
@@ -325,7 +324,7 @@ class MemoryProducer(MemoryClient):
             self._calling = None
 
     def _end(self, *, commit: bool) -> None:
-        if self._added or self._has_offsets:
+        if self.written or self._has_offsets:
             name, epoch, coordinator = str(self._id), self._epoch, self.kafka.coordinator
             operation = "commit" if commit else "abort"
             self._ask_or_fence(operation, lambda: coordinator.end(name, epoch, commit=commit))

@@ -31,7 +31,9 @@ _ON_CHILDREN = (EventType.CHILD, EventType.DELETED)
 
 
 class Answer:
-    """A request under way. Its effect and its answer come together, when somebody waits for it."""
+    """A request under way. Its effect and its answer come together, when somebody first waits for it."""
+
+    __slots__ = ("_act", "_client", "_is_done", "_operation", "_path", "_value")
 
     def __init__(self, client: MemoryClient, operation: str, path: str, act: Callable[[], Any]) -> None:
         self._client = client
@@ -39,21 +41,16 @@ class Answer:
         self._path = path
         self._act = act
         self._value: Any = None
-        self._error: Exception | None = None
         self._is_done = False
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: ARG002
         if not self._is_done:
             client = self._client
-            if not client.connected:
+            if client.state != KazooState.CONNECTED or client.closed:
                 client.reach(timeout)
-            try:
-                self._value = client.request(self._operation, self._path, self._act)
-            except Exception as error:
-                self._error = error
+            # An error is told to who waits, and not kept: it would hold on to everything around it.
+            self._value = client.request(self._operation, self._path, self._act)
             self._is_done = True
-        if self._error is not None:
-            raise self._error
         return self._value
 
 
@@ -140,7 +137,7 @@ class MemoryClient:
         # The newest change that this client's server has heard of.
         self.seen = ensemble.tree.zxid
         self._timeout_s = timeout_s
-        self._closed = False
+        self.closed = False
         self._live = machine.event()
         self._listeners: list[Callable[[Any], object]] = []
         self._data_watchers: dict[str, dict[Watcher, None]] = {}
@@ -157,8 +154,8 @@ class MemoryClient:
         self.ensemble.hooks.point(self, "start", "/", AFTER)
 
     def stop(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             if self in self.ensemble.clients:
                 self.ensemble.clients.remove(self)
             self._live.set()
@@ -169,7 +166,7 @@ class MemoryClient:
 
     @property
     def connected(self) -> bool:
-        return not self._closed and self.state == KazooState.CONNECTED
+        return not self.closed and self.state == KazooState.CONNECTED
 
     @property
     def client_id(self) -> tuple[int, bytes] | None:
@@ -221,7 +218,7 @@ class MemoryClient:
 
     def reach(self, timeout_s: float | None) -> None:
         """Wait for a connection; KazooTimeoutError if there is none in time."""
-        if self._closed:
+        if self.closed:
             raise ConnectionClosedError
         if not self._live.is_set() and not self._live.wait(timeout_s):
             raise KazooTimeoutError("timeout")
@@ -229,20 +226,23 @@ class MemoryClient:
     def request(self, operation: str, path: str, act: Callable[[], Any]) -> Any:
         """Let a request take effect and bring its answer, unless something happens on the way."""
         ensemble = self.ensemble
-        ensemble.hooks.point(self, operation, path, BEFORE)
-        ensemble.tick()
-        if self._closed:
+        hooks = ensemble.hooks
+        hooks.point(self, operation, path, BEFORE)
+        if ensemble.quiet:
+            ensemble.tick()
+        if self.closed:
             raise ConnectionClosedError
         if self.session.expired:
             self.lose()
             raise SessionExpiredError
         if self.state != KazooState.CONNECTED:
             raise ConnectionLoss
+        if operation in hooks.only_ask:
+            return act()
         try:
-            value = act()
+            return act()
         finally:
-            ensemble.hooks.point(self, operation, path, AFTER)
-        return value
+            hooks.point(self, operation, path, AFTER)
 
     def changed(self, operation: str, steps: list[Step]) -> Answer:
         def act() -> list[Any]:

@@ -34,7 +34,7 @@ class Ensemble:
         self.tree = Tree()
         self.clients: list[MemoryClient] = []
         # Sessions of which nothing is heard for the moment.
-        self._quiet: dict[int, Session] = {}
+        self.quiet: dict[int, Session] = {}
         self._number = 0
         _ensembles[self.hosts] = self
 
@@ -51,18 +51,17 @@ class Ensemble:
         """Its nodes go."""
         if not session.expired:
             session.expired = True
-            self._quiet.pop(session.id, None)
+            self.quiet.pop(session.id, None)
             for path in self.tree.ephemerals(session.id):
                 self.tree.change([Step("delete", path)], session.id)
             self.spread()
 
     def tick(self) -> None:
         """Let sessions expire of which nothing was heard for too long."""
-        if self._quiet:
-            now = self.hooks.now_s()
-            for session in list(self._quiet.values()):
-                if session.quiet_since is not None and now - session.quiet_since >= session.timeout_s:
-                    self.end_session(session)
+        now = self.hooks.now_s() if self.quiet else 0.0
+        for session in list(self.quiet.values()):
+            if session.quiet_since is not None and now - session.quiet_since >= session.timeout_s:
+                self.end_session(session)
 
     def spread(self) -> None:
         """Let every client's server hear of the newest change, but for those that lag."""
@@ -75,7 +74,7 @@ class Ensemble:
         if client.session.quiet_since is None:
             client.session.quiet_since = self.hooks.now_s()
             if not client.session.expired:
-                self._quiet[client.session.id] = client.session
+                self.quiet[client.session.id] = client.session
         if tell:
             client.suspend()
 
@@ -86,7 +85,7 @@ class Ensemble:
             client.lose()
         else:
             client.session.quiet_since = None
-            self._quiet.pop(client.session.id, None)
+            self.quiet.pop(client.session.id, None)
             client.resume()
 
 

@@ -27,6 +27,9 @@ def answer_lost() -> Exception:
 class Hooks:
     """All goes well, and every server knows everything at once."""
 
+    # Requests that only ask: nobody wants to be called after these.
+    only_ask: frozenset[str] = frozenset()
+
     def now_s(self) -> float:
         """Seconds of the servers' clock."""
         return machine.monotonic()
