@@ -26,7 +26,7 @@ def open_at_an_intent() -> Any:
 
 def land_first() -> Any:
     """The tasks stand at the point before their state does."""
-    real = Rewinding._land
+    real: Any = Rewinding._land
 
     def land(self: Rewinding, writer: TransactionWriter, *words: Any) -> None:
         *words_before, rest = words
@@ -63,8 +63,3 @@ def ids_of_their_own() -> Any:
     return patch.object(
         stack.deploy.rewinding, "rewind_id", lambda *names: f"{rewind_id(*names)}.{next(numbers)}"
     )
-
-
-def look_too_early() -> Any:
-    """Tables are cut where they were when the plan was made."""
-    return patch.object(Rewinding, "_looked", lambda _self, _spec, intent, _look: intent)
