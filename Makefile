@@ -35,7 +35,7 @@ unit: setup  ## only the tests that need no cluster
 cluster: setup  ## only the tests on the real cluster
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -m cluster
 
-simulate: setup  ## the engine in memory, with faults at every step: 5,000 seeds (about 2 minutes)
+simulate: setup  ## the engine in memory, with faults at every step: 5,000 seeds (one to two minutes)
 	$(BIN)/stack simulate
 	$(BIN)/stack simulate --planted
 

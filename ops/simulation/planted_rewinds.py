@@ -63,8 +63,3 @@ def ids_of_their_own() -> Any:
     return patch.object(
         stack.deploy.rewinding, "rewind_id", lambda *names: f"{rewind_id(*names)}.{next(numbers)}"
     )
-
-
-def look_too_early() -> Any:
-    """Tables are cut where they were when the plan was made."""
-    return patch.object(Rewinding, "_looked", lambda _self, _specs, intent, _look: intent)

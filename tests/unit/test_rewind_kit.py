@@ -168,8 +168,9 @@ def test_a_container_that_is_started_before_the_intent_works_on(world: World, po
     assert seen(world.stack) == world.then
 
 
-def test_without_to_a_rewind_that_did_nothing_is_taken_away(world: World) -> None:
-    world.stack.rewind("count", "@then", crash_at="rewind.mark")
+@pytest.mark.parametrize("to", ["@then", "main-0#1"])
+def test_without_to_a_rewind_that_did_nothing_is_taken_away(world: World, to: str) -> None:
+    world.stack.rewind("count", to, crash_at="rewind.mark")
     assert world.mark is not None
     assert world.stack.rewind("count")
     assert world.mark is None
