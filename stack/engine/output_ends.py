@@ -6,9 +6,10 @@ Where a commit has written, its records stand behind the number. So it is where 
 last commit of the container.
 
 Where a commit has not written, everything that its tasks have written before stands before the number. So it
-is where the partition ended after the container last wrote there, or got a task. What others have sent since
-then is no matter: it may belong to commits that are not made yet, and a rewind would take it for older than
-they are. Only the first commit of a task in a container may tell a number from before the task came.
+is where the partition ended after the container last wrote there, or got a task from another one. What others
+have sent since then is no matter: it may belong to commits that are not made yet, and a rewind would take it
+for older than they are. Only the first commit of a task in a container may tell a number from before the task
+came.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class OutputEnds:
         )
 
     def note(self, found: Sequence[int], wrote: Wrote, *, has_points: bool, has_new: bool) -> None:
-        """A commit is done, with checkpoints if `has_points`, the first of a task here if `has_new`."""
+        """A commit is done, with checkpoints if `has_points`, the first of a task that came if `has_new`."""
         if not has_points and wrote != frozenset():
             self._untold = wrote
             return

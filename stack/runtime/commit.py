@@ -256,7 +256,9 @@ class Committer:
             sleep(_ASK_AGAIN_S)
             with contextlib.suppress(Unavailable):
                 found = self._by_output(self._parts.stack.admin.all_ends(self._output_places))
-        has_new = any(not edge.task.announced for edge in self._edges)
+        # What an earlier attempt has written stood there before this one began.
+        slots = {edge.task.last_slot for edge in self._edges if not edge.task.announced}
+        has_new = bool(slots - {None, self._parts.launch.slot})
         for feed, one in self._output_ends.items():
             one.note(found[feed], self._wrote[feed], has_points=bool(self._edges), has_new=has_new)
 

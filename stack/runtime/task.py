@@ -36,6 +36,8 @@ class Task:
         self.positions = dict(positions)
         self.committed = dict(positions)
         self.number = 0 if checkpoint is None else checkpoint.number
+        # The slot of its last commit, None before its first one anywhere.
+        self.last_slot = None if checkpoint is None else checkpoint.slot
         # What is passed over: outputs of a job that went back, and this one with it.
         self.gaps = {} if checkpoint is None else gaps_of(checkpoint)
         # The highest time of a record that was handled, those of a commit that is aborted included.
