@@ -99,7 +99,14 @@ def _take_unknown_for_aborted() -> Any:
         except OutcomeUnknown as error:
             self._abort_after(error)
 
-    return patch.object(TransactionWriter, "commit_delivered", commit)
+    return _unasked(patch.object(TransactionWriter, "commit_delivered", commit))
+
+
+@contextlib.contextmanager
+def _unasked(bug: contextlib.AbstractContextManager[Any]) -> Iterator[None]:
+    """Two guards at once: whoever has its id again asks who has committed since, and would find out."""
+    with bug, rewinds.renew_without_a_look():
+        yield
 
 
 def _take_unknown_for_done() -> Any:
@@ -111,7 +118,7 @@ def _take_unknown_for_done() -> Any:
         except OutcomeUnknown:
             self.in_transaction = False
 
-    return patch.object(TransactionWriter, "commit_delivered", commit)
+    return _unasked(patch.object(TransactionWriter, "commit_delivered", commit))
 
 
 def _read_to_the_stable_end() -> Any:
@@ -198,11 +205,11 @@ BUGS = (
         _open_at_once,
         10,
     ),
-    Bug("fence-nobody", "the runner fences a container that is gone", _fence_nobody, 437),
+    Bug("fence-nobody", "the runner fences a container that is gone", _fence_nobody, 29),
     Bug("keep-epoch", "after trouble in commit or abort the epoch is raised", _keep_the_epoch, 65),
-    Bug("keep-read", "an abort seeks every task back", _keep_what_was_read, 8),
-    Bug("keep-work", "an abort drops what was prefetched", _keep_queued_work, 94),
-    Bug("keep-overlay", "an abort drops the overlays", _keep_the_overlay, 8),
+    Bug("keep-read", "an abort seeks every task back", _keep_what_was_read, 131),
+    Bug("keep-work", "an abort drops what was prefetched", _keep_queued_work, 161),
+    Bug("keep-overlay", "an abort drops the overlays", _keep_the_overlay, 131),
     Bug(
         "unknown-aborted",
         "an unknown outcome is no abort: leave and reopen",
@@ -216,23 +223,29 @@ BUGS = (
         _read_to_the_stable_end,
         8,
     ),
-    Bug("position-apart", "a store's position is written with its changes", _position_by_itself, 8),
+    Bug("position-apart", "a store's position is written with its changes", _position_by_itself, 29),
     Bug("any-topic", "a store counts only for the changelog of its topic id", _any_topic_id, 125),
     Bug("no-horizon", "a store counts only if it is younger than the horizon", _no_horizon, 1635),
     Bug("wait-for-kazoo", "suspended for longer than the session counts as lost", _wait_for_kazoo, 84),
     Bug("trust-group", "the checkpoint is the truth, not the group", _trust_the_group, 8),
-    Bug("undelivered", "nothing may be undelivered at a commit", _commit_undelivered, 201),
-    Bug("keep-ends", "after an abort the ends of changelogs are asked for again", _ends_never_forgotten, 8),
+    Bug("undelivered", "nothing may be undelivered at a commit", _commit_undelivered, 261),
+    Bug("keep-ends", "after an abort the ends of changelogs are asked for again", _ends_never_forgotten, 10),
     Bug(
         "rewind-unfenced",
         "a rewind fences every slot before and after its intent",
         rewinds.fence_no_slot,
-        2886,
+        4063,
     ),
     Bug("open-at-intent", "a task is not opened while an intent stands", rewinds.open_at_an_intent, 4093),
     Bug("land-first", "a rewind lands in the transaction that ends the undoing", rewinds.land_first, 2),
     Bug("leave-tables", "tables go back with the state", rewinds.leave_tables, 2),
     Bug("intend-once", "intents are written until nobody has committed since", rewinds.intend_once, 2301),
+    Bug(
+        "renew-unasked",
+        "whoever raises its epoch asks who has committed since",
+        rewinds.renew_without_a_look,
+        5090,
+    ),
     Bug("rewinds-apart", "all rewinds of a job write under one id", rewinds.ids_of_their_own, 1575),
 )
 

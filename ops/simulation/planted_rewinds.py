@@ -13,6 +13,7 @@ from stack.deploy.rewind_intent import Intent
 from stack.deploy.rewinding import Newest, Rewinding
 from stack.kafka.transactions import TransactionWriter
 from stack.model.job import JobSpec, rewind_id
+from stack.runtime.loop import Container
 
 
 def fence_no_slot() -> Any:
@@ -55,6 +56,11 @@ def intend_once() -> Any:
         return {job: {one.task: one for one in own} for job, own in points.items()}
 
     return patch.object(Rewinding, "_write_intents", write)
+
+
+def renew_without_a_look() -> Any:
+    """A container that a rewind has fenced has the id of its slot again, and goes on."""
+    return patch.object(Container, "_refuse_overtaken", lambda _: None)
 
 
 def ids_of_their_own() -> Any:

@@ -436,7 +436,28 @@ class Container:
         """Raise the epoch, so that a late answer to an old request ends no newer transaction."""
         log.info("the connection was disturbed: the writer is opened anew")
         self._committer.writer.close()
-        self._committer.renew(self._initialised())
+        writer = self._initialised()
+        try:
+            self._refuse_overtaken()
+        except BaseException:
+            writer.close()
+            raise
+        self._committer.renew(writer)
+
+    def _refuse_overtaken(self) -> None:
+        """LostOwnership if somebody else has written checkpoints of the open tasks, Unavailable if that is a
+        rewind which is not done: it had fenced this container, which has the id of its slot again now.
+        """
+        spec = self.parts.spec
+        found = last_checkpoints(self.parts.stack, self.parts.decode_checkpoint, spec.name, list(self._tasks))
+        refuse_rewinding(spec.name, found.values())
+        for task in self._tasks.values():
+            point = found.get(task.id)
+            number = 0 if point is None else point.number
+            if number != task.number:
+                raise LostOwnership(
+                    f"task {task.id} is at commit {number}, by somebody else, not at {task.number}"
+                )
 
     # Telling
 
