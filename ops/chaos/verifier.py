@@ -213,7 +213,8 @@ class _Chained:
     def points(self) -> dict[tuple[str, int], list[Point]]:
         """All checkpoints by job and number of the task, in order."""
         steps = {step.job: step for step in self._chain.steps}
-        return self._reading.checkpoints(steps, lambda job, number, tree: _point(steps[job], number, tree))
+        found = self._reading.checkpoints(steps, lambda job, number, tree: _point(steps[job], number, tree))
+        return {task: without_overtaken(points) for task, points in found.items()}
 
     def named(self, step: Step) -> dict[int, dict[str, int]]:
         """Where each task of a job stood in its input, by its number, at the points that have a name."""
@@ -223,6 +224,17 @@ class _Chained:
                 number = int(one["task"].rpartition("-")[2])
                 found.setdefault(number, {})[name] = _point(step, number, one).offset
         return found
+
+
+def without_overtaken(points: list[Point]) -> list[Point]:
+    """Leave out what says that a task goes back and was written over a commit that came just before: it has
+    the number of that one, and another one follows that knows of it.
+    """
+    return [
+        one
+        for before, one in zip([None, *points], points, strict=False)
+        if not (one.is_intent and before is not None and before.number == one.number)
+    ]
 
 
 def _point(step: Step, number: int, tree: dict[str, Any]) -> Point:

@@ -236,7 +236,7 @@ BUGS = (
         rewinds.fence_no_slot,
         4063,
     ),
-    Bug("open-at-intent", "a task is not opened while an intent stands", rewinds.open_at_an_intent, 4093),
+    Bug("open-at-intent", "a task is not opened while an intent stands", rewinds.open_at_an_intent, 13215),
     Bug("land-first", "a rewind lands in the transaction that ends the undoing", rewinds.land_first, 2),
     Bug("leave-tables", "tables go back with the state", rewinds.leave_tables, 2),
     Bug("intend-once", "intents are written until nobody has committed since", rewinds.intend_once, 2301),
@@ -244,9 +244,9 @@ BUGS = (
         "renew-unasked",
         "whoever raises its epoch asks who has committed since",
         rewinds.renew_without_a_look,
-        5090,
+        32801,
     ),
-    Bug("rewinds-apart", "all rewinds of a job write under one id", rewinds.ids_of_their_own, 1575),
+    Bug("rewinds-apart", "all rewinds of a job write under one id", rewinds.ids_of_their_own, 1683),
 )
 
 

@@ -57,7 +57,12 @@ from stack.model.checkpoint import (
 from stack.model.job import JobEntry, JobSpec, changelog_name, rewind_id
 from stack.model.plan import TaskId, job_tasks
 from stack.offsets.audit import audit_name, audit_plan, to_record
-from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic, last_checkpoints
+from stack.offsets.checkpoints import (
+    checkpoint_partition,
+    checkpoints_since,
+    checkpoints_topic,
+    last_checkpoints,
+)
 from stack.offsets.codec import CheckpointDecoder, CheckpointEncoder, registered_id
 from stack.offsets.schemas import CHECKPOINT_SCHEMA
 from stack.offsets.undo import Change
@@ -234,10 +239,13 @@ class Rewinding:
     ) -> Newest:
         """Until every task's newest checkpoint is the intent, and nobody is left who could write another."""
         leader = next(iter(intents))
+        # Who got in between a look and the intent that was written after it: the next one stands on that.
+        slipped: Newest = {}
         for _ in range(_TRIES):
+            ends = self._ends(intents)
             newest = {job: self._newest(specs[job]) for job in intents}
             missing = [job for job, one in intents.items() if not _has_intent(one, newest[job])]
-            if not missing:
+            if not missing and not any(slipped.values()):
                 return newest
             for job in missing:
                 if _is_another(intents[job], newest[job]):
@@ -250,14 +258,31 @@ class Rewinding:
                 [
                     point
                     for job, intent in intents.items()
-                    for point in self._intent_points(specs[job], intent, newest[job])
+                    for point in self._intent_points(
+                        specs[job], intent, _standing_on(newest[job], slipped.get(job, {}))
+                    )
                 ],
             )
             self._fence(specs, leader)
+            slipped = {job: self._slipped(job, ends[job], one) for job, one in intents.items()}
         raise LostOwnership(
             f"containers of {leader!r} are started again and again while it goes back",
             hint="Is there a runner of an older version? Stop it, and repeat the command.",
         )
+
+    def _ends(self, jobs: Iterable[str]) -> dict[str, int]:
+        """Where the checkpoints of jobs end."""
+        places = {job: checkpoint_partition(job) for job in jobs}
+        bounds = self._stack.admin.bounds(self._topic, sorted(set(places.values())))
+        return {job: bounds[partition].high for job, partition in places.items()}
+
+    def _slipped(self, job: str, end: int, intent: Intent) -> dict[TaskId, Checkpoint]:
+        """Commits behind an end that an intent was written over unseen."""
+        found: dict[TaskId, Checkpoint] = {}
+        for one in checkpoints_since(self._stack, self._decode, job, end):
+            if not is_intent(one):
+                found[one.task] = one
+        return {task: one for task, one in found.items() if task in intent.targets}
 
     def _intent_points(
         self, spec: JobSpec, intent: Intent, newest: Mapping[TaskId, Checkpoint]
@@ -398,6 +423,17 @@ class Rewinding:
 def _as_before(intent: Checkpoint, made: Made) -> Checkpoint:
     """The commit that an intent stands on, once more: others may have committed since."""
     return replace(intent, number=intent.number + 1, time_ms=made[0], outputs=made[1], annotations={})
+
+
+def _standing_on(
+    newest: Mapping[TaskId, Checkpoint], slipped: Mapping[TaskId, Checkpoint]
+) -> dict[TaskId, Checkpoint]:
+    """What intents are to stand on; they are numbered on from the newest all the same."""
+    found = dict(newest)
+    for task, one in slipped.items():
+        number = max(one.number, newest[task].number if task in newest else 0)
+        found[task] = replace(one, number=number)
+    return found
 
 
 def _has_intent(intent: Intent, newest: Mapping[TaskId, Checkpoint]) -> bool:

@@ -8,7 +8,7 @@ from stack.connection import Stack
 from stack.errors import Unavailable
 from stack.kafka.reader import LogReader
 from stack.machine import monotonic
-from stack.model.checkpoint import REWIND, Checkpoint, checkpoint_key
+from stack.model.checkpoint import REWIND, Checkpoint, checkpoint_key, is_checkpoint_key
 from stack.model.partitioner import partition_of
 from stack.model.plan import TaskId
 from stack.offsets.codec import CheckpointDecoder
@@ -37,6 +37,33 @@ def refuse_rewinding(job: str, points: Iterable[Checkpoint]) -> None:
                 f"a rewind of job {job!r} is not done yet",
                 hint=f"`stack rewind {job}` brings it to its end.",
             )
+
+
+def checkpoints_since(
+    stack: Stack, decode: CheckpointDecoder, job: str, at: int, *, clock: Callable[[], float] = monotonic
+) -> list[Checkpoint]:
+    """The checkpoints of a job from an offset of the feed on, in their order."""
+    topic, partition = checkpoints_topic(stack.settings.name), checkpoint_partition(job)
+    end = stack.admin.bounds(topic, [partition])[partition].high
+    mine, deadline = f"{job}/".encode(), clock() + _LIMIT_S
+    found: list[Checkpoint] = []
+    with LogReader(stack.access, topic) as reader:
+        reader.assign({partition: at}, {partition: end})
+        while not reader.done:
+            batch = reader.read(timeout_s=0.25)
+            if not len(batch) and clock() > deadline:
+                raise _unread(topic)
+            for key, value in zip(batch.keys, batch.values, strict=True):
+                if value is not None and is_checkpoint_key(key) and (key or b"").startswith(mine):
+                    found.append(decode(value))
+    return found
+
+
+def _unread(topic: str) -> Unavailable:
+    return Unavailable(
+        f"{topic} could not be read to its end within {_LIMIT_S:.0f} s",
+        hint="A transaction may be open: it ends by its time limit. Kafka may be away.",
+    )
 
 
 def last_checkpoints(
@@ -69,10 +96,7 @@ def last_checkpoints(
                 pairs = zip(batch.keys, batch.values, strict=True)
                 newest.update({key: value for key, value in pairs if key in wanted})
                 if not len(batch) and clock() > deadline:
-                    raise Unavailable(
-                        f"{topic} could not be read to its end within {_LIMIT_S:.0f} s",
-                        hint="A transaction may be open: it ends by its time limit. Kafka may be away.",
-                    )
+                    raise _unread(topic)
             for key, value in newest.items():
                 # A deletion ends the search, too: what stands before it belongs to a job that was removed.
                 task = wanted.pop(key)
