@@ -683,6 +683,8 @@ def spawn(data: Path, name: str, code: str = SLEEP, *more: str) -> psutil.Proces
     """A process with the mark, once it has printed something if its code prints."""
     output = data / "logs" / f"{name}.spawned"
     process = psutil.Process(processes.spawn(command(data, name, code, *more), output))
+    # For a moment after it has begun a process has no words.
+    wait_for(process.cmdline, f"the command line of {name}")
     if "print" in code:
         wait_for(output.read_bytes, f"{name} to say something")
     return process
