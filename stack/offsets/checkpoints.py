@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from stack.connection import Stack
 from stack.errors import Unavailable
@@ -41,22 +41,22 @@ def refuse_rewinding(job: str, points: Iterable[Checkpoint]) -> None:
 
 def checkpoints_since(
     stack: Stack, decode: CheckpointDecoder, job: str, at: int, *, clock: Callable[[], float] = monotonic
-) -> list[Checkpoint]:
-    """The checkpoints of a job from an offset of the feed on, in their order."""
+) -> Iterator[Checkpoint]:
+    """The checkpoints of a job from an offset of the feed on, in their order, up to its end as of now."""
     topic, partition = checkpoints_topic(stack.settings.name), checkpoint_partition(job)
     end = stack.admin.bounds(topic, [partition])[partition].high
     mine, deadline = f"{job}/".encode(), clock() + _LIMIT_S
-    found: list[Checkpoint] = []
     with LogReader(stack.access, topic) as reader:
         reader.assign({partition: at}, {partition: end})
         while not reader.done:
             batch = reader.read(timeout_s=0.25)
-            if not len(batch) and clock() > deadline:
+            if len(batch):
+                deadline = clock() + _LIMIT_S
+            elif clock() > deadline:
                 raise _unread(topic)
             for key, value in zip(batch.keys, batch.values, strict=True):
                 if value is not None and is_checkpoint_key(key) and (key or b"").startswith(mine):
-                    found.append(decode(value))
-    return found
+                    yield decode(value)
 
 
 def _unread(topic: str) -> Unavailable:

@@ -15,7 +15,7 @@ from stack.machine import monotonic, time_ms
 from stack.model.annotation import Annotated, annotation_name
 from stack.model.checkpoint import Checkpoint, is_checkpoint_key
 from stack.model.plan import TaskId
-from stack.offsets.checkpoints import checkpoint_partition, checkpoints_topic
+from stack.offsets.checkpoints import checkpoint_partition, checkpoints_since, checkpoints_topic
 from stack.offsets.codec import AnnotatedDecoder, CheckpointDecoder, CheckpointHeads
 from stack.offsets.local import LIMIT_S, READ_S, LocalIndex, Taken
 
@@ -226,21 +226,7 @@ class CheckpointIndex(LocalIndex):
 
     def following(self, job: str, at: int) -> Iterator[Checkpoint]:
         """The checkpoints of a job from an offset of the feed on, up to its end as of now."""
-        partition = checkpoint_partition(job)
-        end = self._stack.admin.bounds(self._topic, [partition])[partition].high
-        mine = f"{job}/".encode()
-        with LogReader(self._stack.access, self._topic) as reader:
-            reader.assign({partition: at}, {partition: end})
-            deadline = self._clock() + LIMIT_S
-            while not reader.done:
-                batch = reader.read(timeout_s=READ_S)
-                if len(batch):
-                    deadline = self._clock() + LIMIT_S
-                elif self._clock() > deadline:
-                    raise self._unread()
-                for key, value in zip(batch.keys, batch.values, strict=True):
-                    if value is not None and is_checkpoint_key(key) and (key or b"").startswith(mine):
-                        yield self._decode(value)
+        return checkpoints_since(self._stack, self._decode, job, at, clock=self._clock)
 
     def offset_of(self, one: Checkpoint) -> int | None:
         """Where a checkpoint stands in the feed."""

@@ -124,11 +124,6 @@ class Intake:
         )
         self._pause_held()
 
-    @property
-    def is_draining(self) -> bool:
-        """Whether it reads only what was there when `begin_drain` was called."""
-        return self._drain_ends is not None
-
     def begin_drain(self, tasks: Iterable[TaskId]) -> None:
         """Note where the inputs of tasks end now; they need not be open yet."""
         sources = self._parts.sources
