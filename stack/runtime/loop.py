@@ -198,6 +198,8 @@ class Container:
 
     def _stand_still(self) -> None:
         """If somebody asks for it: commit, and say that the tasks stand still."""
+        if not self._stillness.is_asked:
+            return
         opening = {*self._openings, *self._waiting}
         if self._stillness.follow(self._tasks, opening, self._plan):
             self._commit_now()

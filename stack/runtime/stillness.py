@@ -35,6 +35,11 @@ class Stillness:
             self._intake.hold(task)
             self._work.drop([task])
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is anything to follow: a request, or one that is no more and was not let go yet."""
+        return self._request is not None or self._membership.still_request() is not None
+
     def follow(self, tasks: Mapping[TaskId, Task], opening: Collection[TaskId], plan: Plan | None) -> bool:
         """Do what is asked for. True if all who shall stand still do: then commit, and `tell`.
 
